@@ -1,0 +1,1 @@
+"""Environments: Gymnasium, Atari and MinAtar behind one convention. Nothing here imports torch."""

@@ -1,0 +1,83 @@
+"""What every environment backend looks like from inside: one batch of envs, one convention for episode ends."""
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+from gymnasium.spaces import Space
+
+ResumeTier = Literal["exact", "replay", "continuing"]
+"""How a run continues after a restart:
+
+- `exact`: the state of every env is saved, so the resumed run equals the uninterrupted one.
+- `replay`: the state is rebuilt by playing the actions of the unfinished episodes again, then checked.
+- `continuing`: episodes in flight are lost and the envs restart from new seeds.
+"""
+
+
+@dataclass(frozen=True)
+class EnvSettings:
+    """Everything a backend needs to build a batch of envs."""
+
+    env: str
+    num_envs: int
+    seed: int
+    asynchronous: bool = False
+    max_episode_steps: int | None = None
+    episodic_life: bool = False
+    clip_rewards: bool = False
+    sticky_actions: float = 0.0
+    noop_max: int = 30
+    threads: int = 0
+    render_mode: str | None = None
+
+
+class EnvStep(NamedTuple):
+    """What one step of all envs returned; every array has one row per env.
+
+    When an episode ends, `observations` either already belongs to the next episode (then `final_observations` holds
+    the last observation of the old one) or is that last observation, and the next step is a reset row with `valid` False.
+    A reset row is no transition: its action was ignored and its reward is 0.
+    """
+
+    observations: np.ndarray
+    rewards: np.ndarray  # float32, as the learner sees them: clipped if the settings say so
+    terminated: np.ndarray  # bool; with episodic_life a lost life terminates too
+    truncated: np.ndarray  # bool; a time limit: the learner bootstraps from final_observations
+    valid: np.ndarray  # bool; False on reset rows
+    scores: np.ndarray  # float64, unclipped rewards, for statistics
+    episode_over: np.ndarray  # bool; the whole game ended, for statistics
+    final_observations: np.ndarray | None  # [num_envs, ...]; None when observations are never replaced at an end
+
+
+class VectorEnv(Protocol):
+    """A batch of envs that step together and reset themselves."""
+
+    num_envs: int
+    observation_space: Space[Any]
+    """Of a single env."""
+    action_space: Space[Any]
+    """Of a single env."""
+    resume_tier: ResumeTier
+
+    def reset(self) -> np.ndarray:
+        """Starts every env from its seed and returns the first observations."""
+        ...
+
+    def step(self, actions: np.ndarray) -> EnvStep: ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Arrays, numbers, strings, lists and dicts that load_state_dict takes back."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any], resume_count: int) -> np.ndarray | None:
+        """Puts the envs where they were. None means that they go on; otherwise the episodes in flight were lost,
+        the envs were restarted with seeds drawn from the run's seed and `resume_count`, and these are their first
+        observations."""
+        ...
+
+    def render(self) -> np.ndarray | None:
+        """An RGB picture of the first env, where the settings asked for one."""
+        ...
+
+    def close(self) -> None: ...

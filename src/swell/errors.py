@@ -1,0 +1,41 @@
+"""The ways a run can end badly; each knows its exit code and says what to do in one line."""
+
+
+class SwellError(Exception):
+    """Base of every error that is shown to a user as one line, without a traceback."""
+
+    exit_code = 1
+
+
+class ConfigError(SwellError):
+    """The configuration or the command line is wrong; nothing was created. Holds one line per fault."""
+
+    exit_code = 2
+
+    def __init__(self, *faults: str) -> None:
+        super().__init__("\n".join(faults))
+        self.faults = faults
+
+
+class DivergedError(SwellError):
+    """A loss or a gradient stopped being a finite number."""
+
+    exit_code = 3
+
+
+class EnvironmentFailedError(SwellError):
+    """An environment raised, hung or returned something that its spaces do not allow."""
+
+    exit_code = 4
+
+
+class StorageError(SwellError):
+    """A file or checkpoint cannot be written, read or trusted."""
+
+    exit_code = 5
+
+
+class OutOfMemoryError(SwellError):
+    """The run does not fit into this machine's memory."""
+
+    exit_code = 6
