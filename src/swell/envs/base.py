@@ -1,10 +1,13 @@
 """What every environment backend looks like from inside: one batch of envs, one convention for episode ends."""
 
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from __future__ import annotations
 
-import numpy as np
-from gymnasium.spaces import Space
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+if TYPE_CHECKING:  # a command line that only names envs must not pay for these imports
+    import numpy as np
+    from gymnasium.spaces import Space
 
 ResumeTier = Literal["exact", "replay", "continuing"]
 """How a run continues after a restart:

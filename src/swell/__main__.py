@@ -1,0 +1,5 @@
+"""`python -m swell` is `swell`."""
+
+from swell.cli import main
+
+main()

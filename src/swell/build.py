@@ -1,0 +1,230 @@
+"""From a RunConfig to the objects of the loop."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Generator, nn
+
+from swell.algorithms.pqn import PQN, PQNSettings
+from swell.collect import Collector
+from swell.config import RunConfig
+from swell.envs import EnvSettings, VectorEnv, make_envs
+from swell.errors import ConfigError, OutOfMemoryError
+from swell.networks.heads import make_q_network, resolve_network
+from swell.run_directory import read_json, read_jsonl
+from swell.scalers import AdaptiveRule, AdaptiveScaler, Effort, FixedScaler, Points, RampScaler, steps_of
+from swell.signals import BEHAVIORAL_DIVERGENCE, Measurement
+from swell.types import Scaler
+
+SEED_PURPOSES = ("envs", "network", "learner", "probes", "evaluation")
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The objects that `train` takes, and what was decided in making them."""
+
+    collector: Collector
+    learner: PQN
+    measurement: Measurement
+    scaler: Scaler
+    network_name: str
+    device: torch.device
+    threads: int
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "learner": self.learner.state_dict(),
+            "collector": self.collector.state_dict(),
+            "measurement": self.measurement.state_dict(),
+            "scaler": self.scaler.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any], resume_count: int) -> bool:
+        """True if the envs go on where they were."""
+        self.learner.load_state_dict(state["learner"])
+        self.measurement.load_state_dict(state["measurement"])
+        self.scaler.load_state_dict(state["scaler"])
+        return self.collector.load_state_dict(state["collector"], resume_count)
+
+
+def build(config: RunConfig, points: Points | None = None) -> Parts:
+    """Everything a run needs. `points` replaces what a replayed run would be asked for."""
+    device = resolve_device(config.device)
+    envs = make_envs(env_settings(config, config.num_envs, derive_seed(config.seed, "envs")))
+    num_actions = count_actions(envs, config)
+    shape = observation_shape(envs)
+    network_name = resolve_network(config.network, shape)
+    threads = resolve_threads(config.threads, network_name)
+    torch.set_num_threads(threads)
+    if config.scaler == "ramp" and points is None:
+        points = ramp_points(config)
+    longest = max(int(horizon) for _, horizon in points) if points else config.longest_horizon
+    require_memory(envs, longest)
+    return Parts(
+        collector=Collector(envs, longest, device),
+        learner=make_learner(config, shape, num_actions, device),
+        measurement=make_measurement(config),
+        scaler=make_scaler(config, points or []),
+        network_name=network_name,
+        device=device,
+        threads=threads,
+    )
+
+
+def env_settings(config: RunConfig, num_envs: int, seed: int, render_mode: str | None = None) -> EnvSettings:
+    return EnvSettings(
+        env=config.env,
+        num_envs=num_envs,
+        seed=seed,
+        asynchronous=config.async_envs,
+        max_episode_steps=config.max_episode_steps,
+        episodic_life=config.episodic_life,
+        clip_rewards=config.clip_rewards,
+        sticky_actions=config.sticky_actions,
+        noop_max=config.noop_max,
+        threads=config.threads,
+        render_mode=render_mode,
+    )
+
+
+def count_actions(envs: VectorEnv, config: RunConfig) -> int:
+    if not isinstance(envs.action_space, spaces.Discrete):
+        raise ConfigError(f"env must have a Discrete action space for pqn, got {envs.action_space} in {config.env}")
+    return int(envs.action_space.n)
+
+
+def observation_shape(envs: VectorEnv) -> tuple[int, ...]:
+    return tuple(envs.observation_space.shape or ())
+
+
+def make_network(config: RunConfig, shape: tuple[int, ...], num_actions: int) -> nn.Module:
+    """Weights come from their own seed, and leave torch's global generator as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed(config.seed, "network"))
+        return make_q_network(
+            config.network, shape, num_actions, config.hidden, config.norm_over, config.multi_skip_head
+        )
+
+
+def make_learner(config: RunConfig, shape: tuple[int, ...], num_actions: int, device: torch.device) -> PQN:
+    settings = PQNSettings(
+        learning_rate=config.learning_rate,
+        anneal_learning_rate=config.anneal_learning_rate,
+        learning_rate_rule=config.learning_rate_rule,
+        reference_batch=config.num_envs * config.horizon,
+        epsilon_start=config.epsilon_start,
+        epsilon_end=config.epsilon_end,
+        epsilon_fraction=config.epsilon_fraction,
+        discount=config.discount,
+        trace_decay=config.trace_decay,
+        max_gradient_norm=config.max_gradient_norm,
+        loss_coefficient=config.loss_coefficient,
+        reward_scale=config.reward_scale,
+        truncation_is_termination=config.truncation_is_termination,
+        micro_batch_size=config.micro_batch_size,
+    )
+    network = make_network(config, shape, num_actions).to(device)
+    return PQN(network, num_actions, settings, derive_seed(config.seed, "learner"))
+
+
+def make_measurement(config: RunConfig) -> Measurement:
+    return Measurement(
+        BEHAVIORAL_DIVERGENCE,
+        config.measure_every,
+        config.measure_unit,
+        config.window,
+        config.probe_states,
+        Generator().manual_seed(derive_seed(config.seed, "probes")),
+    )
+
+
+def make_scaler(config: RunConfig, points: Points) -> Scaler:
+    effort = Effort(
+        num_envs=config.num_envs,
+        epochs=config.epochs,
+        epoch_rule=config.epoch_rule,
+        reference_horizon=config.horizon,
+        minibatch_rule=config.minibatch_rule,
+        minibatches=config.minibatches,
+        minibatch_size=config.minibatch_size,
+    )
+    if config.scaler == "fixed":
+        return FixedScaler(effort, config.horizon)
+    if config.scaler == "ramp":
+        return RampScaler(effort, points)
+    rule = AdaptiveRule(
+        min_horizon=config.min_horizon,
+        max_horizon=config.max_horizon,
+        calm_reading=config.calm_reading,
+        volatile_reading=config.volatile_reading,
+        interpolation=config.interpolation,
+        smoothing=config.smoothing,
+        history=config.history,
+        warmup_readings=config.warmup_readings,
+        rounding=config.rounding,
+    )
+    return AdaptiveScaler(effort, rule)
+
+
+def ramp_points(config: RunConfig) -> list[tuple[float, float]]:
+    """(progress, horizon) pairs: those of the run to replay, or evenly spaced ones."""
+    if config.ramp_from is None:
+        spaced = np.linspace(0.0, 1.0, len(config.ramp_horizons))
+        return [(float(progress), float(horizon)) for progress, horizon in zip(spaced, config.ramp_horizons, strict=True)]
+    directory = Path(config.ramp_from)
+    rows = read_jsonl(directory / "metrics.jsonl")
+    if not rows:
+        raise ConfigError(f"ramp_from must be a run directory with a metrics.jsonl, got {config.ramp_from!r}")
+    total = read_json(directory / "config.json")["config"]["total_env_steps"]
+    started = [0, *(row["env_steps"] for row in rows[:-1])]
+    # A run's last rollout is cut to its total, so the plan is what `next_horizon` of the row before said.
+    horizons = [rows[0]["horizon"], *(row["next_horizon"] for row in rows[:-1])]
+    return steps_of([(steps / total, float(horizon)) for steps, horizon in zip(started, horizons, strict=True)])
+
+
+def derive_seed(seed: int, purpose: str) -> int:
+    """One seed per consumer of randomness, so that none can disturb another."""
+    return int(np.random.SeedSequence((seed, SEED_PURPOSES.index(purpose))).generate_state(1)[0])
+
+
+def resolve_device(name: str) -> torch.device:
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if name == "auto":
+        name = next(kind for kind in ("cuda", "mps", "cpu") if available[kind])
+    if not available[name]:
+        raise ConfigError(f"device must be one that this machine has, got {name!r}; try --device auto")
+    return torch.device(name)
+
+
+def resolve_threads(threads: int, network_name: str) -> int:
+    """Small networks lose more by handing work between threads than they gain."""
+    if threads > 0:
+        return threads
+    return 1 if network_name in ("mlp", "minatar-cnn") else (os.cpu_count() or 1)
+
+
+def require_memory(envs: VectorEnv, horizon: int) -> None:
+    """Refuses a rollout that cannot fit, before it is half collected."""
+    space = envs.observation_space
+    itemsize = np.dtype(space.dtype or np.float32).itemsize
+    needed = (horizon + 1) * envs.num_envs * int(np.prod(space.shape or ())) * itemsize
+    available = _available_memory()
+    if available is not None and needed > 0.9 * available:
+        raise OutOfMemoryError(
+            f"a rollout of {horizon} × {envs.num_envs} needs {needed / 2**20:,.0f} MB and {available / 2**20:,.0f} MB are "
+            "free; lower max_horizon or num_envs"
+        )
+
+
+def _available_memory() -> int | None:
+    """Bytes that can be had without swapping, where the system says."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), None)

@@ -1,0 +1,183 @@
+"""The command line: train, resume, evaluate, presets. Heavy imports wait until a command needs them."""
+
+import sys
+import traceback
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, NoReturn, Union
+
+import tyro
+
+from swell.config import RunConfig
+from swell.errors import ConfigError, SwellError
+from swell.presets import describe_presets, preset_config
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train an agent on ENV in a new run directory.
+
+    The preset sets every default below; each option can be changed on its own.
+    """
+
+    config: Annotated[RunConfig, tyro.conf.arg(name="")]
+    out: Path | None = None
+    """Run directory; by default runs/<env>-<algorithm>-<scaler>-s<seed>. One that holds a run is never overwritten."""
+    new: bool = False
+    """Take the next free name (…-2, …-3) where the run directory is in use."""
+    quiet: bool = False
+    """Print only the report at the end."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Continue a run from its newest good checkpoint, after any kind of end."""
+
+    directory: tyro.conf.Positional[Path]
+    """Run directory."""
+    steps: int | None = None
+    """New total of env steps, to go on for longer than first asked."""
+    quiet: bool = False
+    """Print only the report at the end."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Score the greedy policy of a run over whole episodes, unclipped."""
+
+    directory: tyro.conf.Positional[Path]
+    """Run directory."""
+    episodes: int = 100
+    """Episodes to play."""
+    checkpoint: Literal["newest", "best"] = "newest"
+    """Which weights to take."""
+    seed: int | None = None
+    """Seed of the envs; by default drawn from the run's."""
+    video: Path | None = None
+    """Also film one episode into this file (.mp4 or .gif)."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+
+@dataclass(frozen=True)
+class Presets:
+    """List the presets, one line each."""
+
+
+Command = Train | Resume | Evaluate | Presets
+
+NO_ENV = "ENV"
+"""Stands in for an env that the command line does not name."""
+
+
+def main() -> None:
+    """Runs one command; every failure ends in one line and its exit code."""
+    arguments = sys.argv[1:]
+    try:
+        execute(parse(arguments))
+    except SwellError as error:
+        _fail(error, error.exit_code, arguments)
+    except KeyboardInterrupt as error:
+        _fail(error, 130, arguments)
+    except Exception as error:  # the last line of defence: no traceback unless asked for
+        _fail(error, 1, arguments)
+
+
+def parse(arguments: list[str]) -> Command:
+    """Parses twice: once to learn the env and the preset, then with that preset's values as the defaults."""
+    asks_for_help = any(flag in arguments for flag in ("-h", "--help"))
+    if arguments[:1] != ["train"] or asks_for_help:
+        return _parse_with(arguments, RunConfig(env=NO_ENV))
+    asked = _parse_with(arguments, RunConfig(env=NO_ENV))
+    assert isinstance(asked, Train)
+    if asked.config.env == NO_ENV:
+        raise ConfigError("env is missing: name one, for example `swell train CartPole-v1`")
+    defaults = preset_config(asked.config.preset, asked.config.env)
+    command = _parse_with(arguments, defaults)
+    assert isinstance(command, Train)
+    return replace(command, config=replace(command.config, preset=defaults.preset))
+
+
+def execute(command: Command) -> None:
+    if isinstance(command, Presets):
+        list_presets()
+    elif isinstance(command, Evaluate):
+        evaluate(command)
+    else:
+        train_or_resume(command)
+
+
+def list_presets() -> None:
+    presets = describe_presets()
+    width = max(len(name) for name, _ in presets)
+    for name, text in presets:
+        print(f"{name:<{width}}  {text}")
+
+
+def train_or_resume(command: Train | Resume) -> None:
+    from swell.run import resume, run  # imports torch
+
+    if isinstance(command, Train):
+        summary = run(command.config, command.out, new=command.new, quiet=command.quiet)
+    else:
+        summary = resume(command.directory, command.steps, quiet=command.quiet)
+    print(_report(summary))
+
+
+def evaluate(command: Evaluate) -> None:
+    from swell import policy  # imports torch
+
+    row = policy.evaluate(command.directory, command.episodes, command.checkpoint, command.seed, command.video)
+    print(
+        f"return {row['mean_return']:.2f} ± {row['std_return']:.2f} over {row['episodes']} greedy episodes "
+        f"(min {min(row['returns']):g}, max {max(row['returns']):g}), weights of env step {row['env_steps']:,}"
+    )
+    if command.video is not None:
+        print(f"video: {command.video}")
+
+
+def _report(summary: dict[str, Any]) -> str:
+    from swell.console import summary_report
+    from swell.run_directory import read_jsonl
+
+    directory = summary["directory"]
+    horizons = [row["horizon"] for row in read_jsonl(Path(directory) / "metrics.jsonl")]
+    commands = [
+        f"swell evaluate {directory} --video {Path(directory) / 'agent.mp4'}",
+        f"swell resume {directory} --steps {2 * summary['env_steps']}",
+        "swell train MinAtar/Breakout-v1",
+        "swell presets",
+    ]
+    return summary_report(summary, horizons, commands)
+
+
+def _parse_with(arguments: list[str], defaults: RunConfig) -> Command:
+    train = Annotated[Train, tyro.conf.subcommand("train", default=Train(defaults))]
+    commands = Union[  # noqa: UP007  # the alternatives are values, not names
+        train,
+        Annotated[Resume, tyro.conf.subcommand("resume")],
+        Annotated[Evaluate, tyro.conf.subcommand("evaluate")],
+        Annotated[Presets, tyro.conf.subcommand("presets")],
+    ]
+    return tyro.cli(
+        commands,  # pyright: ignore[reportArgumentType]
+        prog="swell",
+        description="Reinforcement learning whose batch grows as the policy settles.",
+        args=arguments,
+        config=(tyro.conf.OmitArgPrefixes, tyro.conf.ConsolidateSubcommandArgs),
+    )
+
+
+def _fail(error: BaseException, exit_code: int, arguments: list[str]) -> NoReturn:
+    if "--debug" in arguments:
+        traceback.print_exception(error)
+    lines = str(error).splitlines() or [type(error).__name__]
+    if exit_code == 1:
+        lines = [f"unexpected {type(error).__name__}: {lines[0]}; --debug shows the traceback"]
+    for line in lines:
+        print(f"swell: {line}", file=sys.stderr)
+    sys.exit(exit_code)

@@ -1,0 +1,202 @@
+"""Atari through ale-py's own vector env: 84x84 grey frames, four stacked, every fourth one seen.
+
+What ale-py 0.12 does, and what is therefore done here:
+
+- Its `episodic_life` starts the whole game anew after each lost life. Its `life_loss_info` marks the lost life and plays
+  on, so that is what `EnvSettings.episodic_life` turns on.
+- It can not save a game. But a game is a function of the env's last seed, of the number of restarts since then and of
+  the actions, so `load_state_dict` plays the unfinished games again and compares what it then sees (tier `replay`).
+  Envs get a new seed every RESEED_EVERY games, which bounds the number of restarts.
+- With sticky actions a game also depends on the length of all games before it, so these runs only continue.
+"""
+
+import warnings
+from typing import Any
+
+import numpy as np
+from ale_py.vector_env import AtariVectorEnv
+from gymnasium.vector import AutoresetMode
+
+from swell.envs.action_log import ActionLog
+from swell.envs.base import EnvSettings, EnvStep, ResumeTier
+from swell.envs.ids import atari_game
+from swell.envs.seeds import episode_seed
+from swell.envs.steps import learner_rewards
+from swell.errors import EnvironmentFailedError
+
+FRAME_SKIP = 4
+MAX_EPISODE_STEPS = 27_000
+"""108,000 frames: half an hour of play, the limit behind every published score."""
+
+RESEED_EVERY = 64
+"""Games of one env between two seeds. ale-py loads the ROM again to seed an env, which takes 15 times as long as a
+restart and halts all envs; but every restart since the last seed has to be repeated to resume."""
+
+REPLAY_LIMIT = 27_000
+"""The longest game, in steps, that is played again. All envs step together, so this bounds the time it takes."""
+
+
+class AtariEnvs:
+    """A batch of one Atari game."""
+
+    def __init__(self, settings: EnvSettings) -> None:
+        self.num_envs = settings.num_envs
+        self.resume_tier: ResumeTier = "continuing" if settings.sticky_actions > 0 else "replay"
+        self._settings = settings
+        self._envs = _make_ale(settings, settings.num_envs)
+        self._colour_env = None if settings.render_mode is None else _make_colour_twin(settings)
+        self.observation_space = self._envs.single_observation_space
+        self.action_space = self._envs.single_action_space
+        self._resume_count = 0
+        self._env_steps = 0
+        self._log = ActionLog(self.num_envs)
+        self._games = np.zeros(self.num_envs, dtype=np.int64)
+        self._first_frames = np.zeros(self.num_envs, dtype=np.int64)
+        self._observations = np.zeros((self.num_envs, *self._envs.single_observation_space.shape), dtype=np.uint8)
+        self._picture: np.ndarray | None = None
+
+    def reset(self) -> np.ndarray:
+        return self._restart_all(resume_count=0)
+
+    def step(self, actions: np.ndarray) -> EnvStep:
+        observations, rewards, terminated, truncated, info = self._play(actions)
+        self._log.append(actions)
+        game_over = self._note_first_frames(info)
+        final_observations = observations
+        if game_over.any():
+            final_observations = observations.copy()
+            final_observations[game_over] = info["final_obs"][game_over]  # other rows of final_obs are not written
+            observations = self._count_games(observations, game_over)
+        self._observations = observations
+        scores = rewards.astype(np.float64)
+        return EnvStep(
+            observations=observations,
+            rewards=learner_rewards(scores, self._settings.clip_rewards),
+            terminated=terminated,
+            truncated=truncated,
+            valid=np.ones(self.num_envs, dtype=np.bool_),
+            scores=scores,
+            episode_over=game_over,
+            final_observations=final_observations,
+        )
+
+    def render(self) -> np.ndarray | None:
+        return self._picture
+
+    def close(self) -> None:
+        self._envs.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The seeds and the actions of the unfinished games, and the observations to check a replay against."""
+        if self.resume_tier == "continuing":
+            return {}
+        return {
+            "resume_count": self._resume_count,
+            "games": self._games.copy(),
+            "lengths": self._log.lengths.copy(),
+            "actions": self._log.rows(),
+            "observations": self._observations.copy(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any], resume_count: int) -> np.ndarray | None:
+        if self.resume_tier == "continuing":
+            return self._restart_all(resume_count)
+        if len(state["actions"]) > REPLAY_LIMIT:
+            return self._give_up("are too long to be played again", resume_count)
+        self._replay(state)
+        if not np.array_equal(self._observations, state["observations"]):
+            return self._give_up("came out differently when they were played again", resume_count)
+        return None
+
+    def _give_up(self, reason: str, resume_count: int) -> np.ndarray:
+        warnings.warn(f"{self._settings.env}: the unfinished games {reason} and are lost", stacklevel=3)
+        return self._restart_all(resume_count)
+
+    def _restart_all(self, resume_count: int) -> np.ndarray:
+        self._resume_count = resume_count
+        everything = np.ones(self.num_envs, dtype=np.bool_)
+        self._games[:] = 0
+        self._log.forget(everything)
+        self._observations = self._seed(everything)
+        return self._observations
+
+    def _count_games(self, observations: np.ndarray, game_over: np.ndarray) -> np.ndarray:
+        """Counts the new games and seeds those that are due; the observations with which they start."""
+        self._games[game_over] += 1
+        self._log.forget(game_over)
+        due = game_over & (self._games % RESEED_EVERY == 0)
+        return self._seed(due) if due.any() else observations
+
+    def _seed(self, due: np.ndarray) -> np.ndarray:
+        blocks = self._games // RESEED_EVERY
+        indices = np.flatnonzero(due).tolist()
+        run = (self._settings.seed, self._resume_count)
+        seeds = np.array([episode_seed(*run, index, int(blocks[index])) for index in indices])
+        return self._start(due, seeds)
+
+    def _note_first_frames(self, info: dict[str, Any]) -> np.ndarray:
+        """Where a new game has begun. The frame at which a game began stays the same until it is over."""
+        first_frames = info["frame_number"] - info["episode_frame_number"]
+        begun = first_frames != self._first_frames
+        self._first_frames = first_frames
+        return begun
+
+    def _replay(self, state: dict[str, Any]) -> None:
+        """Brings every env to where it was. All end together, so the shorter a game, the later it starts."""
+        self._resume_count = state["resume_count"]
+        self._start(np.ones(self.num_envs, dtype=np.bool_), None)  # ale-py wants a reset of all envs before any other
+        self._games[:] = state["games"]
+        starts = len(state["actions"]) - state["lengths"]
+        for time, actions in enumerate([*state["actions"], None]):
+            if (starting := starts == time).any():
+                self._repeat_restarts(starting)
+                self._log.forget(starting)
+            if actions is not None:
+                self._observations = self._play(actions)[0]
+                self._log.append(actions)
+
+    def _repeat_restarts(self, starting: np.ndarray) -> None:
+        """Seeds these envs and restarts each as often as it was restarted since it got that seed."""
+        self._observations = self._seed(starting)
+        restarts = np.where(starting, self._games % RESEED_EVERY, 0)
+        for count in range(int(restarts.max())):
+            self._observations = self._start(restarts > count, None)
+
+    def _start(self, mask: np.ndarray, seeds: np.ndarray | None) -> np.ndarray:
+        observations, info = self._envs.reset(seed=seeds, options={"reset_mask": mask})
+        if self._colour_env is not None and mask[0]:
+            self._picture = self._colour_env.reset(seed=None if seeds is None else seeds[:1])[0][0, 0]
+        self._note_first_frames(info)
+        return observations
+
+    def _play(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        self._env_steps += 1
+        actions = actions.astype(np.int64, copy=False)
+        if self._colour_env is not None:
+            self._picture = self._colour_env.step(actions[:1])[0][0, 0]
+        try:
+            return self._envs.step(actions)
+        except Exception as error:
+            message = f"{self._settings.env} failed at step {self._env_steps}: {error}"
+            raise EnvironmentFailedError(message) from error
+
+
+def _make_ale(settings: EnvSettings, num_envs: int, **picture: Any) -> AtariVectorEnv:
+    return AtariVectorEnv(
+        atari_game(settings.env),
+        num_envs,
+        num_threads=settings.threads,
+        max_num_frames_per_episode=FRAME_SKIP * (settings.max_episode_steps or MAX_EPISODE_STEPS),
+        repeat_action_probability=settings.sticky_actions,
+        noop_max=settings.noop_max,
+        frameskip=FRAME_SKIP,
+        life_loss_info=settings.episodic_life,
+        reward_clipping=False,
+        autoreset_mode=AutoresetMode.SAME_STEP,
+        **picture,
+    )
+
+
+def _make_colour_twin(settings: EnvSettings) -> AtariVectorEnv:
+    """A second copy of the first env, which plays the same game in colour: the vector env shows only what it learns from."""
+    return _make_ale(settings, 1, grayscale=False, stack_num=1, img_height=210, img_width=160)

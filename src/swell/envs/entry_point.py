@@ -1,0 +1,144 @@
+"""Gymnasium envs that bring a vectorised version of their own."""
+
+from dataclasses import replace
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box
+from gymnasium.vector import AutoresetMode
+
+from swell.envs.base import EnvSettings, EnvStep, ResumeTier
+from swell.envs.capture import capture, restore
+from swell.envs.checked import naming_construction, one_line
+from swell.envs.observations import ObservationEncoder, first_not_finite
+from swell.envs.resume_check import resume, resume_tier_of, save
+from swell.envs.seeds import env_seeds
+from swell.envs.steps import learner_rewards
+from swell.errors import EnvironmentFailedError
+
+
+class EntryPointEnvs:
+    """The env's own vector env, whichever way it resets itself."""
+
+    def __init__(self, settings: EnvSettings) -> None:
+        self.num_envs = settings.num_envs
+        self._settings = settings
+        self._envs = _make_vector_env(settings)
+        self._resets_at_once = self._envs.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
+        self._encoder = ObservationEncoder(self._envs.single_observation_space, settings.env)
+        self.observation_space = self._encoder.space
+        self.action_space = self._envs.single_action_space
+        self._ended = np.zeros(settings.num_envs, dtype=np.bool_)
+        self._steps = 0
+
+    @property
+    def resume_tier(self) -> ResumeTier:
+        return resume_tier_of(EntryPointEnvs, self._settings)
+
+    def reset(self) -> np.ndarray:
+        return self.restart(resume_count=0)
+
+    def step(self, actions: np.ndarray) -> EnvStep:
+        self._steps += 1
+        try:
+            observations, rewards, terminated, truncated, info = self._envs.step(actions)
+        except Exception as error:
+            raise self._failure(one_line(error)) from error
+        reset_rows = np.zeros_like(self._ended) if self._resets_at_once else self._ended
+        self._ended = terminated | truncated
+        observations = self._checked(observations)
+        scores = np.where(reset_rows, 0.0, self._checked_rewards(rewards))
+        return EnvStep(
+            observations=observations,
+            rewards=learner_rewards(scores, self._settings.clip_rewards),
+            terminated=terminated,
+            truncated=truncated & ~terminated,
+            valid=~reset_rows,
+            scores=scores,
+            episode_over=self._ended.copy(),
+            final_observations=self._final_observations(observations, info) if self._resets_at_once else None,
+        )
+
+    def render(self) -> np.ndarray | None:
+        if self._settings.render_mode is None:
+            return None
+        frames: Any = self._envs.render()
+        return np.asarray(frames[0])
+
+    def close(self) -> None:
+        self._envs.close()
+
+    def saved_state(self) -> dict[str, Any]:
+        return {"steps": self._steps, "ended": self._ended.copy(), "envs": capture(self._envs)}
+
+    def restore_state(self, state: dict[str, Any]) -> None:
+        self.reset()  # some envs create what is restored only here
+        self._steps = state["steps"]
+        self._ended = state["ended"].copy()
+        restore(self._envs, state["envs"])
+
+    def state_dict(self) -> dict[str, Any]:
+        return save(self)
+
+    def load_state_dict(self, state: dict[str, Any], resume_count: int) -> np.ndarray | None:
+        return resume(self, state, resume_count)
+
+    def restart(self, resume_count: int) -> np.ndarray:
+        (seed,) = env_seeds(self._settings.seed, resume_count, 1)
+        self._ended = np.zeros(self.num_envs, dtype=np.bool_)
+        try:
+            observations, _ = self._envs.reset(seed=seed)
+        except Exception as error:
+            raise self._failure(one_line(error)) from error
+        return self._checked(observations)
+
+    def _final_observations(self, observations: np.ndarray, info: dict[str, Any]) -> np.ndarray:
+        if not self._ended.any():
+            return observations
+        final_observations = observations.copy()
+        for index in np.flatnonzero(self._ended):
+            final_observations[index] = self._encoder.encode(info["final_obs"][index])
+        return final_observations
+
+    def _checked(self, observations: Any) -> np.ndarray:
+        try:
+            rows = self._encoder.encode_rows(np.asarray(observations), self.num_envs)
+        except ValueError as error:
+            raise self._failure(str(error)) from error
+        if rows.dtype.kind == "f" and not np.isfinite(rows).all():
+            raise self._failure(f"expected finite observations, got {first_not_finite(rows)}", rows)
+        return rows
+
+    def _checked_rewards(self, rewards: Any) -> np.ndarray:
+        scores = np.asarray(rewards, dtype=np.float64)
+        if scores.shape != (self.num_envs,):
+            raise self._failure(f"expected rewards of shape {(self.num_envs,)}, got {scores.shape}")
+        if not np.isfinite(scores).all():
+            raise self._failure(f"expected finite rewards, got {first_not_finite(scores)}", scores)
+        return scores
+
+    def _failure(self, what: str, rows: np.ndarray | None = None) -> EnvironmentFailedError:
+        env = "envs" if rows is None else f"env {np.argwhere(~np.isfinite(rows))[0][0]}"
+        return EnvironmentFailedError(f"{self._settings.env}: {env} failed at step {self._steps}: {what}")
+
+
+def has_entry_point(settings: EnvSettings) -> bool:
+    """Whether there is a vectorised version that can be used here: its observations are arrays and it resets itself."""
+    if gymnasium.spec(settings.env.rpartition(":")[2]).vector_entry_point is None:
+        return False
+    envs = _make_vector_env(replace(settings, num_envs=1))
+    usable = isinstance(envs.single_observation_space, Box)
+    usable &= envs.metadata.get("autoreset_mode") in (AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP)
+    envs.close()
+    return usable
+
+
+def _make_vector_env(settings: EnvSettings) -> Any:
+    options: dict[str, Any] = {}
+    if settings.max_episode_steps is not None:
+        options["max_episode_steps"] = settings.max_episode_steps
+    if settings.render_mode is not None:
+        options["render_mode"] = settings.render_mode
+    with naming_construction(settings.env):
+        return gymnasium.make_vec(settings.env, settings.num_envs, "vector_entry_point", **options)

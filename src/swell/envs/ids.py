@@ -1,0 +1,168 @@
+"""Env ids: from what a user types to the id of a backend, or one line that says what is wrong."""
+
+import difflib
+import importlib
+import re
+from collections.abc import Iterable
+from importlib.util import find_spec
+from typing import Any, Literal
+
+from swell.errors import ConfigError
+
+EnvFamily = Literal["atari", "minatar", "classic", "other"]
+
+# The single-player games in ale-py 0.12; the first 57 names that papers report are among them.
+ATARI_GAMES = tuple(
+    """
+    adventure air_raid alien amidar assault asterix asteroids atlantis atlantis2 backgammon bank_heist basic_math
+    battle_zone beam_rider berzerk blackjack bowling boxing breakout carnival casino centipede chopper_command
+    crazy_climber crossbow darkchambers defender demon_attack donkey_kong double_dunk earthworld elevator_action enduro
+    entombed et fishing_derby flag_capture freeway frogger frostbite galaxian gopher gravitar hangman haunted_house hero
+    human_cannonball ice_hockey jamesbond journey_escape kaboom kangaroo keystone_kapers king_kong klax koolaid krull
+    kung_fu_master laser_gates lost_luggage mario_bros miniature_golf montezuma_revenge mr_do ms_pacman name_this_game
+    othello pacman phoenix pitfall pitfall2 pong pooyan private_eye qbert riverraid road_runner robotank seaquest
+    sir_lancelot skiing solaris space_invaders space_war star_gunner superman surround tennis tetris tic_tac_toe_3d
+    time_pilot trondead turmoil tutankham up_n_down venture video_checkers video_chess video_cube video_pinball
+    wizard_of_wor word_zapper yars_revenge zaxxon
+    """.split()
+)
+MINATAR_GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
+CLASSIC_NAMES = ("CartPole", "Acrobot", "MountainCar", "MountainCarContinuous", "Pendulum")
+
+# Gymnasium's own families that need a package which Gymnasium itself does not install: (package, extra).
+GYMNASIUM_EXTRAS = {
+    "box2d": ("Box2D", "box2d"),
+    "mujoco": ("mujoco", "mujoco"),
+    "phys2d": ("jax", "jax"),
+    "tabular": ("jax", "jax"),
+}
+
+
+def env_family(env_id: str) -> EnvFamily:
+    """Which family an id belongs to, by its name alone: quick, and true even where the extra is missing."""
+    known_id = _shipped_id(env_id) or env_id
+    if known_id.startswith("ALE/"):
+        return "atari"
+    if known_id.startswith("MinAtar/"):
+        return "minatar"
+    names = {_squashed(name) for name in CLASSIC_NAMES}
+    return "classic" if _squashed(_without_version(known_id)) in names else "other"
+
+
+def resolve_env_id(env_id: str) -> str:
+    """The full id for what a user typed: `pong` -> `ALE/Pong-v5`, `minatar/breakout` -> `MinAtar/Breakout-v1`.
+
+    Raises ConfigError, in one line, if there is no such env or if a package that it needs is not installed.
+    """
+    known_id = _shipped_id(env_id)
+    if known_id is None:
+        return _registered_id(env_id)
+    if known_id.startswith("ALE/"):
+        _require("ale_py", known_id, "the atari extra", "swell-rl[atari]")
+    else:
+        _require("minatar", known_id, "the minatar extra", "swell-rl[minatar]")
+    return known_id
+
+
+def atari_id(game: str) -> str:
+    return f"ALE/{_title(game)}-v5"
+
+
+def atari_game(env_id: str) -> str:
+    """The name of the ROM: `ALE/MsPacman-v5` -> `ms_pacman`."""
+    return {atari_id(game): game for game in ATARI_GAMES}[env_id]
+
+
+def minatar_game(env_id: str) -> str:
+    """The name of the game's module: `MinAtar/SpaceInvaders-v1` -> `space_invaders`."""
+    return {f"MinAtar/{_title(game)}": game for game in MINATAR_GAMES}[_without_version(env_id)]
+
+
+def _title(game: str) -> str:
+    return game.title().replace("_", "")
+
+
+def _squashed(name: str) -> str:
+    return re.sub(r"[^a-z0-9/]", "", name.lower())
+
+
+def _without_version(env_id: str) -> str:
+    return re.sub(r"-v\d+$", "", env_id)
+
+
+def _shipped_id(env_id: str) -> str | None:
+    """The id of an Atari or MinAtar game, if this names one."""
+    name, _, version = env_id.lower().partition("-v")
+    name = _squashed(name)
+    for game in MINATAR_GAMES:
+        if name == "minatar/" + _squashed(_title(game)) and version in ("", "0", "1"):
+            return f"MinAtar/{_title(game)}-v{version or 1}"
+    for game in ATARI_GAMES:
+        if name.removeprefix("ale/") == _squashed(_title(game)) and version in ("", "5"):
+            return atari_id(game)
+    return None
+
+
+def _registered_id(env_id: str) -> str:
+    """The id in Gymnasium's registry, which is read only here because importing it takes a third of a second."""
+    import gymnasium
+
+    if ":" in env_id:
+        _import_module_of(env_id)
+    spec = _find_spec_in(gymnasium.registry, env_id.rpartition(":")[2])
+    if spec is None:
+        raise ConfigError(_unknown_env(env_id, gymnasium.registry))
+    _require_gymnasium_extra(spec)
+    return env_id if ":" in env_id else spec.id
+
+
+def _find_spec_in(registry: Any, env_id: str) -> Any | None:
+    """The spec with this id; a name without a version stands for its newest version."""
+    if env_id in registry:
+        return registry[env_id]
+    versions = [spec for spec in registry.values() if _squashed(_without_version(spec.id)) == _squashed(env_id)]
+    return max(versions, key=lambda spec: spec.version or 0, default=None)
+
+
+def _import_module_of(env_id: str) -> None:
+    module = env_id.partition(":")[0]
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        raise ConfigError(f"env {env_id!r}: cannot import module {module!r}: {error}") from error
+
+
+def _unknown_env(env_id: str, registered: Iterable[str]) -> str:
+    suggestions = _suggestions(env_id, registered)
+    hint = f"; did you mean {', '.join(suggestions)}?" if suggestions else ""
+    return f"unknown env {env_id!r}{hint}"
+
+
+def _suggestions(env_id: str, registered: Iterable[str]) -> list[str]:
+    """Up to five ids whose names look like this one; versions, case and the old `NoFrameskip` do not count."""
+    ids = [*registered, *map(atari_id, ATARI_GAMES), *(f"MinAtar/{_title(game)}-v1" for game in MINATAR_GAMES)]
+    by_name: dict[str, str] = {}
+    for known_id in ids:
+        by_name[_bare_name(known_id)] = known_id
+        by_name[_squashed(_without_version(known_id))] = known_id
+    matches = difflib.get_close_matches(_bare_name(env_id), by_name, n=8, cutoff=0.6)
+    matches += difflib.get_close_matches(_squashed(_without_version(env_id)), by_name, n=8, cutoff=0.6)
+    return list(dict.fromkeys(by_name[name] for name in matches))[:5]
+
+
+def _bare_name(env_id: str) -> str:
+    name = _squashed(_without_version(env_id.rpartition(":")[2])).rpartition("/")[2]
+    return name.removesuffix("noframeskip")
+
+
+def _require_gymnasium_extra(spec: Any) -> None:
+    entry_point = spec.entry_point if isinstance(spec.entry_point, str) else ""
+    match = re.match(r"gymnasium\.envs\.(\w+)", entry_point)
+    if match and match[1] in GYMNASIUM_EXTRAS:
+        package, extra = GYMNASIUM_EXTRAS[match[1]]
+        _require(package, spec.id, package, f"gymnasium[{extra}]")
+
+
+def _require(package: str, env_id: str, need: str, requirement: str) -> None:
+    if find_spec(package) is None:
+        raise ConfigError(f'{env_id} needs {need}: pip install "{requirement}"')

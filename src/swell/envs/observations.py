@@ -1,0 +1,84 @@
+"""Observations as the networks want them: one array per env, of bytes, booleans or float32."""
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.spaces import Box, Space
+
+from swell.errors import ConfigError
+
+KEPT_DTYPES = (np.dtype(np.uint8), np.dtype(np.bool_), np.dtype(np.float32))
+
+
+class ObservationEncoder:
+    """Turns the observations of one env into arrays of a Box space.
+
+    A Box keeps its shape and, if it holds bytes or booleans, its type; other numbers become float32. Every other space is
+    flattened to a vector of float32, in which discrete values are one-hot.
+    """
+
+    def __init__(self, space: Space[Any], env_id: str) -> None:
+        self._source = space
+        box = space if isinstance(space, Box) else _flat_box(space, env_id)
+        dtype = np.dtype(box.dtype)
+        self._dtype = dtype if dtype in KEPT_DTYPES else np.dtype(np.float32)
+        self._source_dtype = dtype
+        self.space = Box(_cast(box.low, self._dtype), _cast(box.high, self._dtype), dtype=self._dtype.type)
+
+    def encode(self, observation: Any) -> np.ndarray:
+        """The observation as an array; raises ValueError, with what was expected, if it does not fit its space."""
+        array = np.asarray(observation if isinstance(self._source, Box) else self._flattened(observation))
+        _check_shape(array, self.space.shape)
+        array = self._converted(array)
+        _check_finite(array)
+        return array
+
+    def encode_rows(self, observations: np.ndarray, num_envs: int) -> np.ndarray:
+        """The same for the observations of all envs at once, where the space is a Box."""
+        _check_shape(observations, (num_envs, *self.space.shape))
+        return self._converted(observations)
+
+    def _flattened(self, observation: Any) -> np.ndarray:
+        if not self._source.contains(observation):
+            raise ValueError(f"expected an observation in {self._source}, got {repr(observation)[:80]}")
+        return np.asarray(spaces.flatten(self._source, observation))
+
+    def _converted(self, array: np.ndarray) -> np.ndarray:
+        if array.dtype == self._dtype:
+            return array
+        exact = self._dtype.kind != "f"
+        if array.dtype.kind not in "biuf" or (exact and not np.can_cast(array.dtype, self._dtype)):
+            raise ValueError(f"expected an observation of type {self._source_dtype}, got {array.dtype}")
+        return _cast(array, self._dtype)
+
+
+def _flat_box(space: Space[Any], env_id: str) -> Box:
+    try:
+        flat = spaces.flatten_space(space)
+    except NotImplementedError:
+        flat = None
+    if not isinstance(flat, Box):
+        raise ConfigError(f"{env_id}: observations of type {type(space).__name__} cannot be made into one array")
+    return Box(_cast(flat.low, np.dtype(np.float32)), _cast(flat.high, np.dtype(np.float32)), dtype=np.float32)
+
+
+def _cast(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    with np.errstate(over="ignore"):  # a float64 too large for float32 becomes inf, and that is reported
+        return array.astype(dtype)
+
+
+def _check_shape(array: np.ndarray, shape: tuple[int, ...]) -> None:
+    if array.shape != shape:
+        raise ValueError(f"expected an observation of shape {shape}, got {array.shape}")
+
+
+def _check_finite(array: np.ndarray) -> None:
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise ValueError(f"expected a finite observation, got {first_not_finite(array)}")
+
+
+def first_not_finite(array: np.ndarray) -> str:
+    """Names the first bad number of an array and its place, as in `nan at (2,)`."""
+    place = tuple(np.argwhere(~np.isfinite(array))[0].tolist())
+    return f"{array[place]} at {place}"

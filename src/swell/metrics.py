@@ -1,0 +1,214 @@
+"""What a run reports: the contract of a sink, the picture that rows add up to, and TensorBoard's curves."""
+
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+from typing import Protocol
+
+from swell.errors import ConfigError
+
+Row = Mapping[str, object]
+"""One line of metrics.jsonl or evaluations.jsonl. A metric that was not measured is absent."""
+
+PHASES = ("act", "env", "update", "measure")
+"""Where an iteration's seconds go, in the order in which it passes through them."""
+
+SPARKS = "▁▂▃▄▅▆▇█"
+
+
+class Sink(Protocol):
+    """Someone who wants to hear how the run goes. It only listens: no sink may change or stop a run."""
+
+    def write(self, row: Row) -> None:
+        """One finished iteration."""
+        ...
+
+    def evaluation(self, row: Row) -> None:
+        """One finished evaluation."""
+        ...
+
+    def message(self, text: str) -> None:
+        """A notice of one line, such as a checkpoint written."""
+        ...
+
+    def close(self) -> None:
+        """The run is over, well or badly. Calling it twice does no harm."""
+        ...
+
+
+def tensorboard_available() -> bool:
+    """Whether the tensorboard extra is installed; answers without importing it."""
+    return find_spec("tensorboard") is not None
+
+
+class TensorBoardSink:
+    """Writes every number of every row as a curve over env steps.
+
+    After a resume, `purge_step` hides what an interrupted run logged from there on: it is the checkpoint's env steps
+    plus one, because the point at the checkpoint itself is still true.
+    """
+
+    def __init__(self, directory: Path, purge_step: int | None = None) -> None:
+        if not tensorboard_available():
+            raise ConfigError('TensorBoard is not installed: pip install "swell[tensorboard]", or turn it off')
+        from torch.utils.tensorboard.writer import SummaryWriter  # here, because the import takes a second
+
+        self._writer = SummaryWriter(str(directory), purge_step=purge_step)
+
+    def write(self, row: Row) -> None:
+        for name in row:
+            self._add(f"{_CHART_GROUPS.get(name, 'learning')}/{name}", row, name)
+
+    def evaluation(self, row: Row) -> None:
+        for name in row:
+            self._add(f"evaluation/{name}", row, name)
+
+    def message(self, text: str) -> None:
+        """Notices are not curves."""
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def _add(self, tag: str, row: Row, name: str) -> None:
+        value, env_steps = number(row, name), finite(row, "env_steps")
+        if value is not None and env_steps is not None and name != "env_steps":
+            self._writer.add_scalar(tag, value, int(env_steps))  # pyright: ignore[reportUnknownMemberType]
+
+
+_CHART_GROUPS = {
+    **dict.fromkeys(("episode_return", "episode_length", "episodes"), "episode"),
+    **dict.fromkeys(("horizon", "next_horizon", "batch_size", "minibatch_size", "minibatches", "epochs"), "batch"),
+    "reading": "batch",
+    **dict.fromkeys(("iteration", "gradient_steps", "steps_per_second", "wall_seconds"), "time"),
+    **{f"seconds_{phase}": "time" for phase in PHASES},
+}
+
+
+def number(row: Row, name: str) -> float | None:
+    """The metric as a float, which may be NaN; None when it is absent or not a number."""
+    value = row.get(name)
+    return float(value) if isinstance(value, int | float) else None
+
+
+def finite(row: Row, name: str) -> float | None:
+    """The metric when one can count with it, otherwise None."""
+    value = number(row, name)
+    return value if value is not None and math.isfinite(value) else None
+
+
+class History:
+    """A series of any length in bounded memory: whenever it is full, neighbours are averaged in pairs."""
+
+    def __init__(self, capacity: int = 1024) -> None:
+        self._capacity = capacity
+        self._stride = 1
+        self._means: list[float] = []
+        self._waiting: list[float] = []
+
+    def append(self, value: float | None) -> None:
+        """Adds a value; what is unknown or not finite leaves no mark."""
+        if value is None or not math.isfinite(value):
+            return
+        self._waiting.append(value)
+        if len(self._waiting) == self._stride:
+            self._means.append(_mean(self._waiting))
+            self._waiting = []
+        if len(self._means) == self._capacity:
+            self._means = downsample(self._means, self._capacity // 2)
+            self._stride *= 2
+
+    def values(self) -> list[float]:
+        """At most `capacity` means, oldest first; the newest values are in the last one."""
+        return [*self._means, _mean(self._waiting)] if self._waiting else list(self._means)
+
+
+def downsample(values: Sequence[float], width: int) -> list[float]:
+    """At most `width` means of neighbouring values."""
+    if width < 1:
+        return []
+    if len(values) <= width:
+        return list(values)
+    edges = [index * len(values) // width for index in range(width + 1)]
+    return [_mean(values[start:end]) for start, end in pairwise(edges)]
+
+
+def sparkline(values: Sequence[float], width: int, low: float | None = None, high: float | None = None) -> str:
+    """The series as at most `width` blocks whose height runs from `low` (default: the least value) to `high`."""
+    points = downsample([value for value in values if math.isfinite(value)], width)
+    if not points:
+        return ""
+    floor = min(points) if low is None else low
+    span = (max(points) if high is None else high) - floor
+    if not 0 < span < math.inf:
+        return SPARKS[3] * len(points)
+    heights = (min(max((point - floor) / span, 0.0), 1.0) for point in points)
+    return "".join(SPARKS[round(height * (len(SPARKS) - 1))] for height in heights)
+
+
+class RunSoFar:
+    """What the rows seen until now add up to; the displays draw from it."""
+
+    recent_seconds = 10.0
+
+    def __init__(self, total_env_steps: int) -> None:
+        self.total_env_steps = total_env_steps
+        self.latest: dict[str, object] = {}
+        self.last_evaluation: Row = {}
+        self.last_reading: Row = {}
+        self.returns = History()
+        self.horizons = History()
+        self._marks: deque[tuple[float, float]] = deque()
+
+    def add(self, row: Row) -> None:
+        """Takes in one row. A metric that this row lacks keeps its last value."""
+        # The last rollout is cut so that the run ends on time; what the scaler had planned tells the story.
+        planned = finite(self.latest, "next_horizon") or finite(row, "horizon")
+        self.latest.update(row, planned_horizon=planned)
+        self.returns.append(finite(row, "episode_return"))
+        self.horizons.append(planned)
+        if number(row, "reading") is not None:
+            self.last_reading = {**row, "planned_horizon": planned}
+        self._mark(finite(row, "env_steps"), finite(row, "wall_seconds"))
+
+    def fraction_done(self) -> float:
+        """Env steps done over env steps asked for, in [0, 1]."""
+        return min(max((finite(self.latest, "env_steps") or 0.0) / max(self.total_env_steps, 1), 0.0), 1.0)
+
+    def steps_per_second(self) -> float | None:
+        """The speed of the last ten seconds; before there are two rows, what the row itself says."""
+        if len(self._marks) < 2:
+            return finite(self.latest, "steps_per_second")
+        (old_steps, old_seconds), (new_steps, new_seconds) = self._marks[0], self._marks[-1]
+        return (new_steps - old_steps) / (new_seconds - old_seconds)
+
+    def seconds_left(self) -> float | None:
+        """How long the rest takes at the recent speed."""
+        speed, env_steps = self.steps_per_second(), finite(self.latest, "env_steps")
+        if not speed or speed < 0 or env_steps is None:
+            return None
+        return max(self.total_env_steps - env_steps, 0.0) / speed
+
+    def phase_shares(self) -> dict[str, float]:
+        """The share of wall time by phase; what no phase claims (evaluation, checkpoints) is `other`."""
+        seconds = {phase: max(finite(self.latest, f"seconds_{phase}") or 0.0, 0.0) for phase in PHASES}
+        claimed = sum(seconds.values())
+        wall = max(finite(self.latest, "wall_seconds") or 0.0, claimed)
+        if not claimed:
+            return {}
+        return {phase: value / wall for phase, value in {**seconds, "other": wall - claimed}.items()}
+
+    def _mark(self, env_steps: float | None, wall_seconds: float | None) -> None:
+        if env_steps is None or wall_seconds is None:
+            return
+        if self._marks and wall_seconds <= self._marks[-1][1]:
+            return
+        self._marks.append((env_steps, wall_seconds))
+        while len(self._marks) > 2 and wall_seconds - self._marks[1][1] >= self.recent_seconds:
+            self._marks.popleft()
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

@@ -1,0 +1,1 @@
+"""Networks: observations in, tensors out. Nothing here samples, computes a loss or knows an env."""

@@ -1,0 +1,184 @@
+"""Scalers: from readings of a signal to the next batch plan."""
+
+import math
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from swell.types import BatchPlan
+
+Interpolation = Literal["log", "linear"]
+Rounding = Literal["nearest", "truncate"]
+EpochRule = Literal["constant", "scale"]
+MinibatchRule = Literal["count", "size"]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How hard to train on a rollout of a given length."""
+
+    num_envs: int
+    epochs: int
+    epoch_rule: EpochRule
+    reference_horizon: int
+    minibatch_rule: MinibatchRule
+    minibatches: int
+    minibatch_size: int
+
+    def plan(self, horizon: int) -> BatchPlan:
+        epochs = self.epochs
+        if self.epoch_rule == "scale":
+            epochs = max(self.epochs * horizon // self.reference_horizon, self.epochs)
+        minibatches = self.minibatches
+        if self.minibatch_rule == "size":
+            minibatches = max(1, round(self.num_envs * horizon / self.minibatch_size))
+        return BatchPlan(horizon, epochs, minibatches)
+
+
+def nonstationarity(reading: float, low: float, high: float, interpolation: Interpolation) -> float:
+    """Where a reading lies between calm (0) and volatile (1).
+
+        ν = log(δ_c / δ_min) / log(δ_max / δ_min),   δ_c = clip(δ, δ_min, δ_max)
+
+    `linear` uses (δ_c − δ_min) / (δ_max − δ_min) instead.
+    """
+    clipped = min(max(reading, low), high)
+    if interpolation == "linear":
+        return (clipped - low) / (high - low)
+    return math.log(clipped / low) / math.log(high / low)
+
+
+def round_half_up(horizon: float) -> int:
+    return math.floor(horizon + 0.5)
+
+
+class FixedScaler:
+    """The same plan for ever; readings are recorded by the loop and ignored here."""
+
+    def __init__(self, effort: Effort, horizon: int) -> None:
+        self._plan = effort.plan(horizon)
+
+    def plan(self, progress: float) -> BatchPlan:
+        return self._plan
+
+    def adjust(self, reading: float) -> None:
+        pass
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class AdaptiveRule:
+    """The numbers of adaptive batch scaling (arXiv 2605.21557)."""
+
+    min_horizon: int
+    max_horizon: int
+    calm_reading: float
+    volatile_reading: float
+    interpolation: Interpolation
+    smoothing: float
+    history: int
+    warmup_readings: int
+    rounding: Rounding
+
+    def target(self, reading: float) -> float:
+        """L' = L_max − ν (L_max − L_min)."""
+        share = nonstationarity(reading, self.calm_reading, self.volatile_reading, self.interpolation)
+        return self.max_horizon - share * (self.max_horizon - self.min_horizon)
+
+
+class AdaptiveScaler:
+    """Adaptive batch scaling: a volatile policy gets short rollouts, a calm one long rollouts.
+
+        L ← (1 − α) L + α L'
+
+    L starts at the minimum and is kept as a float; `truncate` reproduces the public release, which cuts L' and L to
+    whole numbers each time and so never comes nearer to a higher target than 9 steps.
+    """
+
+    def __init__(self, effort: Effort, rule: AdaptiveRule) -> None:
+        self._effort = effort
+        self._rule = rule
+        self._horizon = float(rule.min_horizon)  # a float: rounding here would stop it short of the maximum
+        self._readings: deque[float] = deque(maxlen=rule.history)
+        self._num_readings = 0
+
+    def plan(self, progress: float) -> BatchPlan:
+        return self._effort.plan(round_half_up(self._horizon))
+
+    def adjust(self, reading: float) -> None:
+        if not 0.0 <= reading < math.inf:
+            raise ValueError(f"a reading must be a finite number of at least 0, got {reading}")
+        self._readings.append(reading)
+        self._num_readings += 1
+        if self._num_readings < self._rule.warmup_readings:
+            return
+        self._move_towards(self._rule.target(sum(self._readings) / len(self._readings)))
+
+    def _move_towards(self, target: float) -> None:
+        smoothing = self._rule.smoothing
+        if self._rule.rounding == "truncate":
+            moved = float(int((1.0 - smoothing) * self._horizon + smoothing * int(target)))
+        else:
+            moved = (1.0 - smoothing) * self._horizon + smoothing * target
+        self._horizon = min(max(moved, self._rule.min_horizon), self._rule.max_horizon)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"horizon": self._horizon, "readings": list(self._readings), "num_readings": self._num_readings}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._horizon = float(state["horizon"])
+        self._readings = deque(state["readings"], maxlen=self._rule.history)
+        self._num_readings = int(state["num_readings"])
+
+
+Points = Sequence[tuple[float, float]]
+"""(progress, horizon) pairs in order of progress; two at the same progress make a step."""
+
+
+def steps_of(trajectory: Points) -> list[tuple[float, float]]:
+    """Points that hold each horizon of a trajectory until the next begins, to replay another run exactly."""
+    points = [trajectory[0]]
+    for progress, horizon in trajectory[1:]:
+        points += [(progress, points[-1][1]), (progress, horizon)]
+    return points
+
+
+class RampScaler:
+    """Open loop: the horizon is a given function of progress, deaf to every reading.
+
+    It interpolates between points. With the points of another run's trajectory it repeats that run's batch sizes,
+    the control that tells adaptation from mere growth.
+    """
+
+    def __init__(self, effort: Effort, points: Points) -> None:
+        self._effort = effort
+        self._points = list(points)
+
+    def plan(self, progress: float) -> BatchPlan:
+        return self._effort.plan(round_half_up(self._horizon(progress)))
+
+    def _horizon(self, progress: float) -> float:
+        position = bisect_right(self._points, progress, key=lambda point: point[0])
+        if position == 0:
+            return self._points[0][1]
+        start, before = self._points[position - 1]
+        if position == len(self._points):
+            return before
+        end, after = self._points[position]
+        return before + (after - before) * (progress - start) / (end - start)
+
+    def adjust(self, reading: float) -> None:
+        pass
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"points": [list(point) for point in self._points]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._points = [(float(progress), float(horizon)) for progress, horizon in state["points"]]
