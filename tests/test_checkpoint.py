@@ -289,6 +289,13 @@ def test_a_file_cut_short_or_grown_is_noticed_and_named(copied: Path, name: str)
             load_checkpoint(copied)
 
 
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_of_a_terabyte_is_refused_without_being_read(copied: Path, name: str) -> None:
+    os.truncate(copied / name, 1 << 40)
+    with pytest.raises(StorageError, match=f"{name} has the wrong size"):
+        load_checkpoint(copied)
+
+
 @pytest.mark.parametrize(
     "garbage", [b"", b"{", b"[]", b"null", b"1", b'"x"', b"\xff\xfe", b"{}", b"[" * 50_000, b'{"digest": 1}']
 )

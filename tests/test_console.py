@@ -291,7 +291,9 @@ for _ in range(3):
     pipe = subprocess.PIPE
     buffered = {**os.environ, "PYTHONUNBUFFERED": ""}  # without a buffer there is no last flush to fail
     process = subprocess.Popen([sys.executable, "-c", script], stdin=pipe, stdout=pipe, stderr=pipe, env=buffered)
-    assert process.stdin and process.stdout and process.stderr
+    assert process.stdin
+    assert process.stdout
+    assert process.stderr
     process.stdout.close()
     process.stdin.write(b"go\n")
     process.stdin.close()

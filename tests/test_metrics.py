@@ -53,7 +53,8 @@ def test_a_long_history_stays_short_and_keeps_its_shape() -> None:
     values = history.values()
     assert 32 <= len(values) <= 64
     assert values == sorted(values)
-    assert values[0] < 320 and values[-1] > 9_680
+    assert values[0] < 320
+    assert values[-1] > 9_680
 
 
 def test_a_history_shorter_than_its_capacity_is_exact() -> None:
@@ -122,7 +123,7 @@ def test_a_resumed_tensorboard_forgets_what_came_after_the_checkpoint(tmp_path: 
 
 def test_a_missing_tensorboard_extra_is_named_with_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "tensorboard_available", lambda: False)
-    with pytest.raises(ConfigError, match=r"swell\[tensorboard\]"):
+    with pytest.raises(ConfigError, match=r"swell-rl\[tensorboard\]"):
         TensorBoardSink(tmp_path)
 
 

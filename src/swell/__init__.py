@@ -46,7 +46,7 @@ _HOMES = {
     "train": "train",
 }
 
-__all__ = [  # noqa: PLE0604
+__all__ = [
     "PQN",
     "AdaptiveScaler",
     "BatchPlan",

@@ -175,7 +175,7 @@ def ramp_points(config: RunConfig) -> list[tuple[float, float]]:
     """(progress, horizon) pairs: those of the run to replay, or evenly spaced ones."""
     if config.ramp_from is None:
         spaced = np.linspace(0.0, 1.0, len(config.ramp_horizons))
-        return [(float(progress), float(horizon)) for progress, horizon in zip(spaced, config.ramp_horizons, strict=True)]
+        return list(zip(map(float, spaced), map(float, config.ramp_horizons), strict=True))
     directory = Path(config.ramp_from)
     rows = read_jsonl(directory / "metrics.jsonl")
     if not rows:
@@ -187,9 +187,9 @@ def ramp_points(config: RunConfig) -> list[tuple[float, float]]:
     return steps_of([(steps / total, float(horizon)) for steps, horizon in zip(started, horizons, strict=True)])
 
 
-def derive_seed(seed: int, purpose: str) -> int:
-    """One seed per consumer of randomness, so that none can disturb another."""
-    return int(np.random.SeedSequence((seed, SEED_PURPOSES.index(purpose))).generate_state(1)[0])
+def derive_seed(seed: int, purpose: str, occasion: int = 0) -> int:
+    """One seed per consumer of randomness (and per occasion), so that none can disturb another."""
+    return int(np.random.SeedSequence((seed, SEED_PURPOSES.index(purpose), occasion)).generate_state(1)[0])
 
 
 def resolve_device(name: str) -> torch.device:
@@ -216,8 +216,8 @@ def require_memory(envs: VectorEnv, horizon: int) -> None:
     available = _available_memory()
     if available is not None and needed > 0.9 * available:
         raise OutOfMemoryError(
-            f"a rollout of {horizon} × {envs.num_envs} needs {needed / 2**20:,.0f} MB and {available / 2**20:,.0f} MB are "
-            "free; lower max_horizon or num_envs"
+            f"a rollout of {horizon} × {envs.num_envs} needs {needed / 2**20:,.0f} MB, "
+            f"{available / 2**20:,.0f} MB are free; lower max_horizon or num_envs"
         )
 
 

@@ -201,7 +201,9 @@ class _RolloutBuffer:
         )
 
 
-def play_episodes(policy: Callable[[Tensor], Tensor], envs: VectorEnv, episodes: int, device: torch.device) -> list[float]:
+def play_episodes(
+    policy: Callable[[Tensor], Tensor], envs: VectorEnv, episodes: int, device: torch.device
+) -> list[float]:
     """Unclipped returns of `episodes` whole episodes.
 
     Every env plays its own share: taking the first to finish instead would favour short episodes.

@@ -43,7 +43,7 @@ class RunConfig:
 
     # The run.
     preset: str = "auto"
-    """Named recipe that sets the defaults of all other options; `auto` picks one by the kind of env. See `swell presets`."""
+    """Recipe that sets the defaults of all other options; `auto` goes by the kind of env. `swell presets` lists them."""
     algorithm: Literal["pqn"] = "pqn"
     """Learning algorithm."""
     total_env_steps: Annotated[Count, tyro.conf.arg(name="steps")] = 500_000
@@ -61,13 +61,13 @@ class RunConfig:
     async_envs: bool = False
     """One process per env; pays off only for envs slower than about a millisecond a step."""
     max_episode_steps: Count | None = None
-    """Time limit in agent steps; None keeps the env's own (MinAtar: 5000). A time limit truncates, it does not terminate."""
+    """Time limit in agent steps; None keeps the env's own (MinAtar: 5000). It truncates, it does not terminate."""
     episodic_life: bool = False
     """Atari: a lost life ends the episode for the learner (not for statistics). The PQN protocol sets it."""
     clip_rewards: bool = False
     """The learner sees only the sign of each reward; statistics keep the true score."""
     sticky_actions: Share = 0.0
-    """Atari: chance that an env repeats the last action. 0.25 with episodic_life off is the protocol of Machado et al."""
+    """Atari: chance that an env repeats the last action. The protocol of Machado et al.: 0.25, episodic_life off."""
     noop_max: Annotated[int, Between(0, 1000)] = 30
     """Atari: up to this many random no-ops start each game."""
     reward_scale: Positive = 1.0
@@ -77,7 +77,7 @@ class RunConfig:
     scaler: Literal["adaptive", "fixed", "ramp"] = "adaptive"
     """What sets the rollout horizon: the policy's stability, nothing, or a given ramp."""
     horizon: Count = 32
-    """Rollout length L of the fixed scaler, and the reference of the `scale` epoch rule and `sqrt` learning-rate rule."""
+    """Rollout length L of the fixed scaler; reference of the `scale` epoch rule and the `sqrt` learning-rate rule."""
     min_horizon: Count = 16
     """Shortest adaptive rollout. Lower learns faster while the policy moves, and costs more time per step."""
     max_horizon: Count = 64
@@ -98,7 +98,7 @@ class RunConfig:
     minibatch_size: Count = 128
     """Samples in a minibatch under the `size` rule."""
     micro_batch_size: Count = 1024
-    """Most samples held in memory at once; larger minibatches accumulate gradients, to the same result but for rounding."""
+    """Most samples in one forward pass; larger minibatches accumulate gradients, to the same sum but for rounding."""
 
     # Adaptive batch scaling.
     measure_every: Count = 50
@@ -144,7 +144,7 @@ class RunConfig:
     max_gradient_norm: Positive = 10.0
     """Longer gradients are scaled down to this norm."""
     loss_coefficient: Positive = 1.0
-    """Factor on the squared error: 1 as CleanRL and ABS, 0.5 as the PQN authors. RAdam cancels it except in the clipping."""
+    """Factor on the squared error: 1 as CleanRL and ABS, 0.5 as the PQN authors. It matters only for the clipping."""
     truncation_is_termination: bool = False
     """Treats time limits as terminal states, as the reference implementations do; wrong, but comparable."""
 
@@ -201,8 +201,9 @@ def did_you_mean(name: str, known: list[str]) -> str:
 
 def _field_faults(config: RunConfig) -> list[str]:
     hints = get_type_hints(RunConfig, include_extras=True)
-    found = ((name, getattr(config, name), hint) for name, hint in hints.items())
-    return [f"{name} must be {expected}, got {value!r}" for name, value, hint in found if (expected := _unmet(value, hint))]
+    values = {name: getattr(config, name) for name in hints}
+    unmet = {name: _unmet(values[name], hint) for name, hint in hints.items()}
+    return [f"{name} must be {expected}, got {values[name]!r}" for name, expected in unmet.items() if expected]
 
 
 def _joint_faults(config: RunConfig) -> list[str]:

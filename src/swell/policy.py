@@ -53,7 +53,11 @@ def load_policy(directory: str | Path, which: Which = "newest", device: str = "a
 
 
 def evaluate(
-    directory: str | Path, episodes: int = 100, which: Which = "newest", seed: int | None = None, video: Path | None = None
+    directory: str | Path,
+    episodes: int = 100,
+    which: Which = "newest",
+    seed: int | None = None,
+    video: Path | None = None,
 ) -> dict[str, Any]:
     """Scores whole greedy episodes of a trained agent, and films one of them where `video` names a file."""
     if episodes < 1:

@@ -1,4 +1,4 @@
-"""Named recipes. Each is a function from an env id to a RunConfig; its first line of text is what `swell presets` shows."""
+"""Named recipes: functions from an env id to a RunConfig. `swell presets` shows the first line of each."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -64,7 +64,7 @@ def paper(env: str) -> RunConfig:
 
 
 def release(env: str) -> RunConfig:
-    """ABS as its public code does it: mean of 20 readings, warm-up of 10, scaled epochs, truncated horizon that stalls."""
+    """ABS as its public code does it: mean of 20 readings, warm-up of 10, scaled epochs, a truncated horizon."""
     return replace(
         paper(env),
         preset="release",

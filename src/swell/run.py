@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from swell.build import Parts, build, derive_seed
 from swell.checkpoint import load_newest, prune, save_checkpoint
@@ -52,8 +51,8 @@ def run(config: RunConfig, out: str | Path | None = None, *, new: bool = False, 
     asks for the next free name.
     """
     config = resolve(config)
-    directory = Path(out) if out else Path("runs") / default_run_name(
-        config.env, config.algorithm, config.scaler, config.seed
+    directory = (
+        Path(out) if out else Path("runs") / default_run_name(config.env, config.algorithm, config.scaler, config.seed)
     )
     directory = next_free(directory) if new else directory
     create_run_directory(directory)
@@ -122,7 +121,8 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """One line for each change of the ground under a run that may change its numbers."""
     pairs = [(name, before[name], now[name]) for name in ("device", "threads", "machine")]
     pairs += [(name, version, now["versions"].get(name)) for name, version in before["versions"].items()]
-    return [f"{name} was {old} and is {new}: the run continues, but not bit for bit" for name, old, new in pairs if old != new]
+    changed = [(name, old, new) for name, old, new in pairs if old != new]
+    return [f"{name} was {old} and is {new}: the run continues, but not bit for bit" for name, old, new in changed]
 
 
 @dataclass
@@ -193,7 +193,8 @@ class Run:
         except BaseException as error:
             self._summarise("failed")
             if isinstance(error, MemoryError) or "not enough memory" in str(error):
-                raise OutOfMemoryError(f"out of memory: {error}; lower max_horizon, num_envs or micro_batch_size") from error
+                way_out = "lower max_horizon, num_envs or micro_batch_size"
+                raise OutOfMemoryError(f"out of memory: {error}; {way_out}") from error
             raise
         finally:
             for sink in self._sinks:
@@ -255,7 +256,7 @@ class Run:
         """Plays greedy episodes; True if they are the best so far."""
         env_steps = self.parts.collector.env_steps
         # A seed of its own for each evaluation, apart from training's.
-        seed = int(np.random.SeedSequence((derive_seed(self.config.seed, "evaluation"), env_steps)).generate_state(1)[0])
+        seed = derive_seed(self.config.seed, "evaluation", env_steps)
         returns = greedy_returns(
             self.parts.learner.greedy_actions, self.config, self.parts.device, self.config.evaluation_episodes, seed
         )

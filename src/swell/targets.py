@@ -9,8 +9,8 @@ def lambda_returns(rewards: Tensor, discounts: Tensor, next_values: Tensor, trac
 
         G_t = r_t + γ_t [ (1 − λ_t) v_{t+1} + λ_t G_{t+1} ],   G_T = v_T
 
-    `next_values[t]` is v_{t+1}, the value of the state that step t led to. A zero trace cuts the sum (the episode ended);
-    a zero discount also drops the value (it terminated).
+    `next_values[t]` is v_{t+1}, the value of the state that step t led to. A zero trace cuts the sum (the episode
+    ended); a zero discount also drops the value (it terminated).
     """
     returns = torch.empty_like(rewards)
     following = next_values[-1]

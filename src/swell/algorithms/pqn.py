@@ -64,7 +64,8 @@ class PQN:
 
     @torch.no_grad()
     def greedy_actions(self, observations: Tensor) -> Tensor:
-        return torch.cat([self.network(part).argmax(dim=1) for part in observations.split(self.settings.micro_batch_size)])
+        parts = observations.split(self.settings.micro_batch_size)
+        return torch.cat([self.network(part).argmax(dim=1) for part in parts])
 
     def learning_rate(self, batch: int, progress: float) -> float:
         settings = self.settings
@@ -103,7 +104,7 @@ class PQN:
 
     @torch.no_grad()
     def targets(self, rollout: Rollout) -> Tensor:
-        """λ-returns [T, N] with the weights that acted; a time limit bootstraps from the last observation it cut off."""
+        """λ-returns [T, N] with the weights that acted; a time limit bootstraps from the observation it cut off."""
         terminated = rollout.terminated
         if self.settings.truncation_is_termination:
             terminated = terminated | rollout.truncated

@@ -26,6 +26,6 @@ class ActionLog:
         self.lengths[ended] = 0
 
     def rows(self) -> np.ndarray:
-        """[steps, num_envs], oldest first, back to the start of the longest game; older games' actions are among them."""
+        """[steps, num_envs], oldest first, from the start of the longest game on."""
         newest = np.arange(self._next - int(self.lengths.max()), self._next)
         return self._ring[newest % len(self._ring)]

@@ -2,8 +2,8 @@
 
 What ale-py 0.12 does, and what is therefore done here:
 
-- Its `episodic_life` starts the whole game anew after each lost life. Its `life_loss_info` marks the lost life and plays
-  on, so that is what `EnvSettings.episodic_life` turns on.
+- Its `episodic_life` starts the whole game anew after each lost life. Its `life_loss_info` marks the lost life and
+  plays on, so that is what `EnvSettings.episodic_life` turns on.
 - It can not save a game. But a game is a function of the env's last seed, of the number of restarts since then and of
   the actions, so `load_state_dict` plays the unfinished games again and compares what it then sees (tier `replay`).
   Envs get a new seed every RESEED_EVERY games, which bounds the number of restarts.
@@ -52,7 +52,7 @@ class AtariEnvs:
         self._log = ActionLog(self.num_envs)
         self._games = np.zeros(self.num_envs, dtype=np.int64)
         self._first_frames = np.zeros(self.num_envs, dtype=np.int64)
-        self._observations = np.zeros((self.num_envs, *self._envs.single_observation_space.shape), dtype=np.uint8)
+        self._observations = np.zeros(self._envs.observation_space.shape or (), dtype=np.uint8)
         self._picture: np.ndarray | None = None
 
     def reset(self) -> np.ndarray:
@@ -198,5 +198,5 @@ def _make_ale(settings: EnvSettings, num_envs: int, **picture: Any) -> AtariVect
 
 
 def _make_colour_twin(settings: EnvSettings) -> AtariVectorEnv:
-    """A second copy of the first env, which plays the same game in colour: the vector env shows only what it learns from."""
+    """A copy of the first env that plays the same game in colour: the vector env shows only what the network sees."""
     return _make_ale(settings, 1, grayscale=False, stack_num=1, img_height=210, img_width=160)

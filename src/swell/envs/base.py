@@ -39,7 +39,8 @@ class EnvStep(NamedTuple):
     """What one step of all envs returned; every array has one row per env.
 
     When an episode ends, `observations` either already belongs to the next episode (then `final_observations` holds
-    the last observation of the old one) or is that last observation, and the next step is a reset row with `valid` False.
+    the last observation of the old one) or is that last observation, and the next step is a reset row with `valid`
+    False.
     A reset row is no transition: its action was ignored and its reward is 0.
     """
 
@@ -61,7 +62,9 @@ class VectorEnv(Protocol):
     """Of a single env."""
     action_space: Space[Any]
     """Of a single env."""
-    resume_tier: ResumeTier
+
+    @property
+    def resume_tier(self) -> ResumeTier: ...
 
     def reset(self) -> np.ndarray:
         """Starts every env from its seed and returns the first observations."""
@@ -76,7 +79,8 @@ class VectorEnv(Protocol):
     def load_state_dict(self, state: dict[str, Any], resume_count: int) -> np.ndarray | None:
         """Puts the envs where they were. None means that they go on; otherwise the episodes in flight were lost,
         the envs were restarted with seeds drawn from the run's seed and `resume_count`, and these are their first
-        observations."""
+        observations.
+        """
         ...
 
     def render(self) -> np.ndarray | None:

@@ -38,7 +38,7 @@ def capture(target: object) -> dict[str, Any]:
 
 
 def restore(target: object, state: dict[str, Any]) -> None:
-    """Puts a captured state back into an object that was made in the same way. Objects and generators stay the same ones."""
+    """Puts a captured state back into an object that was made in the same way; objects in it stay the same ones."""
     for name, value in state["attributes"].items():
         existing = vars(target).get(name)
         vars(target)[name] = _restored(existing, value)
@@ -78,7 +78,7 @@ def _capture_value(value: Any, seen: set[int], depth: int) -> Any:
     return _capture_object(value, seen, depth)
 
 
-def _capture_number(value: int | float) -> Any:
+def _capture_number(value: float) -> Any:
     if type(value) not in (int, float):
         raise NotPlainError  # an enum, for one: its members are not ours to make
     if isinstance(value, float):

@@ -1,6 +1,6 @@
 """One Gymnasium env whose every answer is checked, and whose failures say where they happened."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,7 +11,7 @@ from gymnasium.spaces import Discrete
 
 from swell.envs.base import EnvSettings
 from swell.envs.capture import capture, restore
-from swell.envs.observations import ObservationEncoder
+from swell.envs.observations import BadAnswerError, ObservationEncoder
 from swell.errors import ConfigError, EnvironmentFailedError
 
 
@@ -60,7 +60,7 @@ class CheckedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         restore(self.env, state["env"])
 
     @contextmanager
-    def _naming_failures(self) -> Iterator[None]:
+    def _naming_failures(self) -> Generator[None]:
         try:
             yield
         except Exception as error:
@@ -81,7 +81,8 @@ def make_checked(settings: EnvSettings, index: int) -> CheckedEnv:
 
 
 @contextmanager
-def naming_construction(env_id: str) -> Iterator[None]:
+def naming_construction(env_id: str) -> Generator[None]:
+    """Turns what goes wrong while an env is made into errors of one line."""
     try:
         yield
     except DependencyNotInstalled as error:
@@ -93,20 +94,20 @@ def naming_construction(env_id: str) -> Iterator[None]:
 def one_line(error: BaseException) -> str:
     """An error as one line; ours already say what happened, others are named by their type."""
     message = " ".join(str(error).split())
-    return message if type(error) is ValueError and message else f"{type(error).__name__}: {message}"
+    return message if isinstance(error, BadAnswerError) else f"{type(error).__name__}: {message}"
 
 
 def _checked_reward(reward: Any) -> float:
     try:
         score = float(reward)
     except (TypeError, ValueError):
-        raise ValueError(f"expected a number as reward, got {repr(reward)[:80]}") from None
+        raise BadAnswerError(f"expected a number as reward, got {repr(reward)[:80]}") from None
     if not np.isfinite(score):
-        raise ValueError(f"expected a finite reward, got {score}")
+        raise BadAnswerError(f"expected a finite reward, got {score}")
     return score
 
 
 def _checked_flag(flag: Any) -> bool:
     if not isinstance(flag, bool | np.bool_):
-        raise ValueError(f"expected terminated and truncated to be booleans, got {repr(flag)[:80]}")
+        raise BadAnswerError(f"expected terminated and truncated to be booleans, got {repr(flag)[:80]}")
     return bool(flag)

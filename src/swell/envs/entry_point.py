@@ -5,13 +5,13 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Space
 from gymnasium.vector import AutoresetMode
 
 from swell.envs.base import EnvSettings, EnvStep, ResumeTier
 from swell.envs.capture import capture, restore
 from swell.envs.checked import naming_construction, one_line
-from swell.envs.observations import ObservationEncoder, first_not_finite
+from swell.envs.observations import BadAnswerError, ObservationEncoder, first_not_finite
 from swell.envs.resume_check import resume, resume_tier_of, save
 from swell.envs.seeds import env_seeds
 from swell.envs.steps import learner_rewards
@@ -27,7 +27,7 @@ class EntryPointEnvs:
         self._envs = _make_vector_env(settings)
         self._resets_at_once = self._envs.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
         self._encoder = ObservationEncoder(self._envs.single_observation_space, settings.env)
-        self.observation_space = self._encoder.space
+        self.observation_space: Space[Any] = self._encoder.space
         self.action_space = self._envs.single_action_space
         self._ended = np.zeros(settings.num_envs, dtype=np.bool_)
         self._steps = 0
@@ -104,7 +104,7 @@ class EntryPointEnvs:
     def _checked(self, observations: Any) -> np.ndarray:
         try:
             rows = self._encoder.encode_rows(np.asarray(observations), self.num_envs)
-        except ValueError as error:
+        except BadAnswerError as error:
             raise self._failure(str(error)) from error
         if rows.dtype.kind == "f" and not np.isfinite(rows).all():
             raise self._failure(f"expected finite observations, got {first_not_finite(rows)}", rows)

@@ -11,7 +11,7 @@ from swell.errors import ConfigError
 
 EnvFamily = Literal["atari", "minatar", "classic", "other"]
 
-# The single-player games in ale-py 0.12; the first 57 names that papers report are among them.
+# The single-player games in ale-py 0.12, among them the 57 that papers report.
 ATARI_GAMES = tuple(
     """
     adventure air_raid alien amidar assault asterix asteroids atlantis atlantis2 backgammon bank_heist basic_math
@@ -24,7 +24,7 @@ ATARI_GAMES = tuple(
     sir_lancelot skiing solaris space_invaders space_war star_gunner superman surround tennis tetris tic_tac_toe_3d
     time_pilot trondead turmoil tutankham up_n_down venture video_checkers video_chess video_cube video_pinball
     wizard_of_wor word_zapper yars_revenge zaxxon
-    """.split()
+    """.split()  # noqa: SIM905 - a hundred quoted names would be harder to read
 )
 MINATAR_GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 CLASSIC_NAMES = ("CartPole", "Acrobot", "MountainCar", "MountainCarContinuous", "Pendulum")
@@ -65,6 +65,7 @@ def resolve_env_id(env_id: str) -> str:
 
 
 def atari_id(game: str) -> str:
+    """The id of a ROM: `ms_pacman` -> `ALE/MsPacman-v5`."""
     return f"ALE/{_title(game)}-v5"
 
 
@@ -109,18 +110,24 @@ def _registered_id(env_id: str) -> str:
 
     if ":" in env_id:
         _import_module_of(env_id)
-    spec = _find_spec_in(gymnasium.registry, env_id.rpartition(":")[2])
+    specs = {known_id: spec for known_id, spec in gymnasium.registry.items() if not _belongs_to_a_backend(spec)}
+    spec = _find_spec_in(specs, env_id.rpartition(":")[2])
     if spec is None:
-        raise ConfigError(_unknown_env(env_id, gymnasium.registry))
+        raise ConfigError(_unknown_env(env_id, specs))
     _require_gymnasium_extra(spec)
     return env_id if ":" in env_id else spec.id
 
 
-def _find_spec_in(registry: Any, env_id: str) -> Any | None:
+def _belongs_to_a_backend(spec: Any) -> bool:
+    """ale-py and MinAtar register raw envs, some under old names, which our backends would not preprocess."""
+    return str(spec.entry_point).startswith(("ale_py", "minatar"))
+
+
+def _find_spec_in(specs: dict[str, Any], env_id: str) -> Any | None:
     """The spec with this id; a name without a version stands for its newest version."""
-    if env_id in registry:
-        return registry[env_id]
-    versions = [spec for spec in registry.values() if _squashed(_without_version(spec.id)) == _squashed(env_id)]
+    if env_id in specs:
+        return specs[env_id]
+    versions = [spec for spec in specs.values() if _squashed(_without_version(spec.id)) == _squashed(env_id)]
     return max(versions, key=lambda spec: spec.version or 0, default=None)
 
 

@@ -1,9 +1,9 @@
 """MinAtar, looped in one process over the games themselves: no per-env wrapper, bool observations channel first."""
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, Space
 from minatar import Environment
 
 from swell.envs.base import EnvSettings, EnvStep, ResumeTier
@@ -34,8 +34,8 @@ class MinAtarEnvs:
         first = self._games[0]
         self._actions = first.minimal_action_set() if settings.env.endswith("-v1") else list(range(6))
         self._episode_steps = np.zeros(settings.num_envs, dtype=np.int64)
-        self.observation_space = Box(0, 1, (first.n_channels, 10, 10), dtype=np.bool_)
-        self.action_space = Discrete(len(self._actions))
+        self.observation_space: Space[Any] = Box(0, 1, (first.n_channels, 10, 10), dtype=cast(Any, np.bool_))
+        self.action_space: Space[Any] = Discrete(len(self._actions))
 
     def reset(self) -> np.ndarray:
         return self._restart(resume_count=0)

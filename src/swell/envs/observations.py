@@ -11,11 +11,15 @@ from swell.errors import ConfigError
 KEPT_DTYPES = (np.dtype(np.uint8), np.dtype(np.bool_), np.dtype(np.float32))
 
 
+class BadAnswerError(Exception):
+    """An env returned something that it must not return; the message says what was expected and what came."""
+
+
 class ObservationEncoder:
     """Turns the observations of one env into arrays of a Box space.
 
-    A Box keeps its shape and, if it holds bytes or booleans, its type; other numbers become float32. Every other space is
-    flattened to a vector of float32, in which discrete values are one-hot.
+    A Box keeps its shape and, if it holds bytes or booleans, its type; other numbers become float32. Every other space
+    is flattened to a vector of float32, in which discrete values are one-hot.
     """
 
     def __init__(self, space: Space[Any], env_id: str) -> None:
@@ -27,7 +31,7 @@ class ObservationEncoder:
         self.space = Box(_cast(box.low, self._dtype), _cast(box.high, self._dtype), dtype=self._dtype.type)
 
     def encode(self, observation: Any) -> np.ndarray:
-        """The observation as an array; raises ValueError, with what was expected, if it does not fit its space."""
+        """The observation as an array; raises BadAnswerError, with what was expected, if it does not fit its space."""
         array = np.asarray(observation if isinstance(self._source, Box) else self._flattened(observation))
         _check_shape(array, self.space.shape)
         array = self._converted(array)
@@ -41,7 +45,7 @@ class ObservationEncoder:
 
     def _flattened(self, observation: Any) -> np.ndarray:
         if not self._source.contains(observation):
-            raise ValueError(f"expected an observation in {self._source}, got {repr(observation)[:80]}")
+            raise BadAnswerError(f"expected an observation in {self._source}, got {repr(observation)[:80]}")
         return np.asarray(spaces.flatten(self._source, observation))
 
     def _converted(self, array: np.ndarray) -> np.ndarray:
@@ -49,7 +53,7 @@ class ObservationEncoder:
             return array
         exact = self._dtype.kind != "f"
         if array.dtype.kind not in "biuf" or (exact and not np.can_cast(array.dtype, self._dtype)):
-            raise ValueError(f"expected an observation of type {self._source_dtype}, got {array.dtype}")
+            raise BadAnswerError(f"expected an observation of type {self._source_dtype}, got {array.dtype}")
         return _cast(array, self._dtype)
 
 
@@ -70,12 +74,12 @@ def _cast(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
 
 def _check_shape(array: np.ndarray, shape: tuple[int, ...]) -> None:
     if array.shape != shape:
-        raise ValueError(f"expected an observation of shape {shape}, got {array.shape}")
+        raise BadAnswerError(f"expected an observation of shape {shape}, got {array.shape}")
 
 
 def _check_finite(array: np.ndarray) -> None:
     if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise ValueError(f"expected a finite observation, got {first_not_finite(array)}")
+        raise BadAnswerError(f"expected a finite observation, got {first_not_finite(array)}")
 
 
 def first_not_finite(array: np.ndarray) -> str:

@@ -1,7 +1,7 @@
 """Gymnasium envs in worker processes, one for each."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing import TimeoutError as WorkerTimeoutError
@@ -90,7 +90,7 @@ class WorkerEnvs:
             return self._envs.call_wait(self._timeout)
 
     @contextmanager
-    def _naming_failures(self) -> Iterator[None]:
+    def _naming_failures(self) -> Generator[None]:
         """After a failure the workers are gone: gymnasium would wait for the lost answers for ever."""
         try:
             yield

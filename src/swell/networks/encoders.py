@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -33,12 +34,19 @@ def dense_block(inputs: int, outputs: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(inputs, outputs), nn.LayerNorm(outputs), nn.ReLU())
 
 
+class ChannelsFirst(nn.Module):
+    """[B, H, W, C] to [B, C, H, W], for envs that return pictures as screens do."""
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        return pictures.permute(0, 3, 1, 2)
+
+
 class VectorEncoder(nn.Sequential):
     """Dense blocks on a flat observation."""
 
     def __init__(self, inputs: int, hidden: Sequence[int]) -> None:
         sizes = [inputs, *hidden]
-        super().__init__(*(dense_block(before, after) for before, after in zip(sizes, sizes[1:], strict=False)))
+        super().__init__(*(dense_block(before, after) for before, after in pairwise(sizes)))
         self.features = sizes[-1]
 
     def forward(self, observations: Tensor) -> Tensor:
@@ -88,7 +96,12 @@ class PreActivationBlock(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.residual = nn.Sequential(
-            nn.ReLU(), nn.Linear(width, width), nn.LayerNorm(width), nn.ReLU(), nn.Linear(width, width), nn.LayerNorm(width)
+            nn.ReLU(),
+            nn.Linear(width, width),
+            nn.LayerNorm(width),
+            nn.ReLU(),
+            nn.Linear(width, width),
+            nn.LayerNorm(width),
         )
 
     def forward(self, hidden: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from swell.networks.encoders import (
     MINATAR_CONVOLUTIONS,
     NATURE_CONVOLUTIONS,
     WIDE_CONVOLUTIONS,
+    ChannelsFirst,
     ImageEncoder,
     MultiSkipEncoder,
     NormOver,
@@ -33,7 +34,8 @@ def resolve_network(name: NetworkName, shape: Sequence[int]) -> NetworkName:
         return name
     if len(shape) != 3:
         return "mlp"
-    return "nature-cnn" if min(shape[1:]) >= SMALLEST_NATURE_IMAGE else "minatar-cnn"
+    sides = shape[:2] if _is_channels_last(shape) else shape[1:]
+    return "nature-cnn" if min(sides) >= SMALLEST_NATURE_IMAGE else "minatar-cnn"
 
 
 def make_q_network(
@@ -45,6 +47,12 @@ def make_q_network(
     multi_skip_head: MultiSkipHead,
 ) -> nn.Module:
     """A module from observations [B, *shape] to Q-values [B, num_actions]."""
+    if _is_channels_last(shape):
+        height, width, channels = shape
+        turned = (channels, height, width)
+        return nn.Sequential(
+            ChannelsFirst(), make_q_network(name, turned, num_actions, hidden, norm_over, multi_skip_head)
+        )
     name = resolve_network(name, shape)
     if name in MULTI_SKIP_BLOCKS:
         return _multi_skip(shape, num_actions, MULTI_SKIP_BLOCKS[name], multi_skip_head)
@@ -65,7 +73,7 @@ def _multi_skip(shape: Sequence[int], num_actions: int, num_blocks: int, head: M
     """PQN-L and PQN-XL.
 
     The head of the original paper (arXiv 2506.15544) is a dense block and a linear layer. The `release` of ABS emits Q
-    directly and normalises it over the actions, which leaves the size of the state's value almost independent of the state.
+    directly and normalises it over the actions, so that the size of a state's value hardly depends on the state.
     """
     width = MULTI_SKIP_WIDTH
     block = PreActivationBlock if head == "original" else PostActivationBlock
@@ -79,6 +87,11 @@ def _multi_skip(shape: Sequence[int], num_actions: int, num_blocks: int, head: M
     network = nn.Sequential(encoder, nn.Linear(width, num_actions), nn.LayerNorm(num_actions))
     network.apply(orthogonal)
     return network
+
+
+def _is_channels_last(shape: Sequence[int]) -> bool:
+    """Pictures in colour or grey, with the channels behind; stacked frames and planes come first."""
+    return len(shape) == 3 and shape[2] in (1, 3) and min(shape[:2]) > shape[2]
 
 
 def _product(shape: Sequence[int]) -> int:

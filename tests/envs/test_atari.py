@@ -1,0 +1,135 @@
+"""Atari: lives, scores, limits, and games that are played again to resume."""
+
+import numpy as np
+import pytest
+
+import swell.envs.atari as atari
+from swell.envs.resume_check import same_state
+
+pytest.importorskip("ale_py")
+
+
+def play(envs, steps: int, seed: int = 0) -> list:
+    actions = np.random.default_rng(seed).integers(0, envs.action_space.n, (steps, envs.num_envs))
+    return [envs.step(row) for row in actions]
+
+
+def test_observations_are_four_stacked_grey_frames(make):
+    envs = make("breakout")
+    observations = envs.reset()
+    assert observations.shape == (2, 4, 84, 84)
+    assert observations.dtype == np.uint8
+    assert envs.action_space.n == 4
+
+
+def test_a_lost_life_terminates_for_the_learner_but_the_game_goes_on(make):
+    envs = make("breakout", episodic_life=True)
+    envs.reset()
+    steps = play(envs, 300)
+    ends = [step.terminated[0] for step in steps]
+    games = [step.episode_over[0] for step in steps]
+    assert 4 * sum(games) <= sum(ends) - sum(games) <= 4 * (sum(games) + 1)  # five lives: four lost without an end
+    lost = next(step for step in steps if step.terminated[0] and not step.episode_over[0])
+    assert np.array_equal(lost.final_observations[0], lost.observations[0])
+    assert (lost.observations[0, 0] > 0).any()  # the frames before are still there: no reset happened
+
+
+def test_without_episodic_life_only_the_end_of_the_game_terminates(make):
+    envs = make("breakout")
+    envs.reset()
+    steps = play(envs, 300)
+    assert sum(step.terminated.sum() for step in steps) > 0
+    assert all(np.array_equal(step.terminated, step.episode_over) for step in steps)
+
+
+def test_episodic_life_does_not_change_the_game(make):
+    plain, episodic = make("breakout"), make("breakout", episodic_life=True)
+    assert np.array_equal(plain.reset(), episodic.reset())
+    for first, second in zip(play(plain, 250), play(episodic, 250), strict=True):
+        assert np.array_equal(first.observations, second.observations)
+        assert np.array_equal(first.scores, second.scores)
+        assert np.array_equal(first.episode_over, second.episode_over)
+
+
+def test_scores_are_not_clipped(make):
+    envs = make("space_invaders", clip_rewards=True)
+    envs.reset()
+    steps = play(envs, 150)
+    scores = np.stack([step.scores for step in steps])
+    assert scores.max() >= 5
+    assert np.array_equal(np.stack([step.rewards for step in steps]), np.sign(scores))
+
+
+def test_the_time_limit_truncates_after_that_many_steps(make):
+    envs = make("pong", max_episode_steps=6)
+    envs.reset()
+    steps = play(envs, 13)
+    assert [step.truncated.tolist() for step in steps] == [[(time + 1) % 6 == 0] * 2 for time in range(13)]
+    assert steps[5].episode_over.all()
+    assert np.array_equal(steps[5].final_observations[:, 2], steps[4].observations[:, 3])
+    assert not (steps[5].observations[:, :3] > 0).any()  # a new stack with one frame in it
+
+
+def test_every_env_plays_its_own_game_and_every_run_alike(make):
+    first, second, other = make("pong"), make("pong"), make("pong", seed=1)
+    runs = [
+        np.stack([envs.reset()] + [step.observations for step in play(envs, 40)]) for envs in (first, second, other)
+    ]
+    assert np.array_equal(runs[0], runs[1])
+    assert not np.array_equal(runs[0], runs[2])
+    assert not np.array_equal(runs[0][:1, 0], runs[0][:1, 1])
+
+
+@pytest.mark.parametrize(("game", "episodic_life"), [("pong", False), ("breakout", True), ("qbert", True)])
+def test_resumed_games_go_on_exactly_like_the_originals(game, episodic_life, make, monkeypatch):
+    monkeypatch.setattr(atari, "RESEED_EVERY", 3)
+    options = {"num_envs": 3, "episodic_life": episodic_life, "max_episode_steps": 40, "render_mode": "rgb_array"}
+    original = make(game, **options)
+    original.reset()
+    play(original, 215)
+    restored = make(game, **options)
+    assert original.resume_tier == "replay"
+    assert restored.load_state_dict(original.state_dict(), resume_count=1) is None
+    for first, second in zip(play(original, 120, seed=1), play(restored, 120, seed=1), strict=True):
+        assert same_state(list(first), list(second))
+    assert np.array_equal(original.render(), restored.render())
+
+
+@pytest.mark.parametrize("piece", ["actions", "games"])
+def test_games_that_come_out_differently_are_lost_and_restarted(piece, make):
+    original = make("breakout")
+    first = original.reset()
+    play(original, 60)
+    state = original.state_dict()
+    state[piece] = (state[piece] + 1) % 3
+    with pytest.warns(UserWarning, match="ALE/Breakout-v5: the unfinished games came out differently"):
+        observations = make("breakout").load_state_dict(state, resume_count=1)
+    assert observations.shape == first.shape
+    assert not np.array_equal(observations, first)
+
+
+def test_games_too_long_to_replay_are_lost(make, monkeypatch):
+    original = make("pong")
+    original.reset()
+    play(original, 10)
+    monkeypatch.setattr(atari, "REPLAY_LIMIT", 9)
+    with pytest.warns(UserWarning, match="too long to be played again"):
+        assert make("pong").load_state_dict(original.state_dict(), resume_count=1) is not None
+
+
+def test_sticky_actions_make_a_run_continuing(make):
+    envs = make("pong", sticky_actions=0.25)
+    first = envs.reset()
+    assert envs.resume_tier == "continuing"
+    assert envs.state_dict() == {}
+    assert not np.array_equal(envs.load_state_dict({}, resume_count=1), first)
+
+
+def test_a_picture_is_in_colour(make):
+    envs = make("breakout", render_mode="rgb_array")
+    envs.reset()
+    play(envs, 20)
+    picture = envs.render()
+    assert picture.shape == (210, 160, 3)
+    assert not np.array_equal(picture[:, :, 0], picture[:, :, 2])
+    assert make("breakout").render() is None

@@ -1,0 +1,111 @@
+"""Saved envs go on exactly where they were, and the check that promises it can say no."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from swell.envs.resume_check import same_state
+
+EXACT = [
+    "CartPole-v1",
+    "Acrobot-v1",
+    "MountainCar-v0",
+    "Pendulum-v1",
+    "Taxi-v4",
+    "FrozenLake-v1",
+    "Blackjack-v1",
+    "SwellTest/CountingNextStep-v0",
+]
+
+
+def through_json(state: Any) -> Any:
+    """What a checkpoint does to a state: all but the arrays is written as JSON."""
+    if isinstance(state, np.ndarray):
+        assert state.dtype.kind in "biuf"
+        return state.copy()
+    if isinstance(state, dict):
+        assert all(type(key) is str for key in state)
+        return {key: through_json(value) for key, value in state.items()}
+    if isinstance(state, list):
+        return [through_json(value) for value in state]
+    return json.loads(json.dumps(state, allow_nan=False))
+
+
+def goes_on_alike(original, restored, actions) -> bool:
+    return all([same_state(list(original.step(row)), list(restored.step(row))) for row in actions])
+
+
+@pytest.mark.parametrize("env_id", EXACT)
+def test_restored_envs_go_on_exactly_like_the_originals(env_id, make, actions_for):
+    original = make(env_id, num_envs=3, seed=1, max_episode_steps=30)
+    original.reset()
+    actions = actions_for(original, 200)
+    for row in actions[:75]:
+        original.step(row)
+    restored = make(env_id, num_envs=3, seed=1, max_episode_steps=30)
+    assert original.resume_tier == "exact"
+    assert restored.load_state_dict(through_json(original.state_dict()), resume_count=1) is None
+    assert goes_on_alike(original, restored, actions[75:])
+
+
+def test_envs_in_workers_are_restored_exactly(make, actions_for):
+    original = make("Acrobot-v1", seed=1, asynchronous=True, max_episode_steps=30)
+    original.reset()
+    actions = actions_for(original, 90)
+    for row in actions[:40]:
+        original.step(row)
+    restored = make("Acrobot-v1", seed=1, asynchronous=True, max_episode_steps=30)
+    assert restored.load_state_dict(through_json(original.state_dict()), resume_count=1) is None
+    assert goes_on_alike(original, restored, actions[40:])
+
+
+@pytest.mark.parametrize(
+    ("env_id", "path"),
+    [
+        ("CartPole-v1", ("envs", "attributes", "state")),
+        ("CartPole-v1", ("envs", "attributes", "steps")),
+        ("CartPole-v1", ("envs", "attributes", "_np_random")),
+        ("CartPole-v1", ("envs", "attributes", "prev_done")),
+        ("MountainCar-v0", ("envs", 0, "env", "attributes", "_elapsed_steps")),
+        ("MountainCar-v0", ("envs", 0, "env", "attributes", "env", "attributes", "env", "attributes", "state")),
+        ("MountainCar-v0", ("envs", 0, "env", "attributes", "env", "attributes", "env", "attributes", "_np_random")),
+    ],
+)
+def test_every_saved_piece_is_needed(env_id, path, make, actions_for):
+    """The negative control: without any one piece, the comparison above must fail."""
+    original = make(env_id, seed=1, max_episode_steps=10)
+    original.reset()
+    actions = actions_for(original, 60)
+    steps = iter(actions)
+    while not original.step(next(steps)).episode_over.any():  # a moment at which prev_done matters too
+        continue
+    for row in [next(steps)] * (path[-1] != "prev_done"):
+        original.step(row)
+    state = original.state_dict()
+    piece = state
+    for key in path[:-1]:
+        piece = piece[key]
+    del piece[path[-1]]
+    restored = make(env_id, seed=1, max_episode_steps=10)
+    restored.load_state_dict(state, resume_count=1)
+    assert not goes_on_alike(original, restored, list(steps))
+
+
+def test_an_env_with_hidden_state_only_continues(make):
+    envs = make("SwellTest/HiddenState-v0")
+    first = envs.reset()
+    assert envs.resume_tier == "continuing"
+    assert envs.state_dict() == {}
+    restarted = envs.load_state_dict({}, resume_count=1)
+    assert restarted.shape == first.shape
+    assert not np.array_equal(restarted, first)  # new seeds: not the first episodes of the run again
+    assert not np.array_equal(restarted, envs.load_state_dict({}, resume_count=2))
+
+
+def test_the_trial_does_not_touch_the_envs_it_is_about(make):
+    envs, others = make("MountainCar-v0", seed=5), make("MountainCar-v0", seed=5)
+    envs.reset(), others.reset()
+    assert envs.resume_tier == "exact"
+    assert same_state(list(envs.step(np.zeros(2, int))), list(others.step(np.zeros(2, int))))
