@@ -1,6 +1,7 @@
 """Checkpoints: what goes in comes out, what was damaged is noticed, and no crash or full disk loses a good one."""
 
 import ast
+import contextlib
 import errno
 import json
 import os
@@ -626,21 +627,22 @@ def test_a_full_disk_keeps_what_is_there_and_leaves_no_rubbish(
     assert newest_step(tmp_path) == 3
 
 
-@pytest.fixture
-def limit_file_size() -> Iterator[Callable[[int], None]]:
+@contextlib.contextmanager
+def files_limited_to(size: int) -> Iterator[None]:
+    """A real error from the system; it must end before pytest writes its own output to a file."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_write_that_the_system_cuts_short_keeps_what_is_there(
-    tmp_path: Path, limit_file_size: Callable[[int], None]
-) -> None:
+def test_a_write_that_the_system_cuts_short_keeps_what_is_there(tmp_path: Path) -> None:
     write_steps(tmp_path, 1)
     before = listing(tmp_path)
     for size in (0, 1, 100, 300):
-        limit_file_size(size)
-        with pytest.raises(StorageError, match="File too large"):
+        with pytest.raises(StorageError, match="File too large"), files_limited_to(size):
             write_steps(tmp_path, 2)
         assert listing(tmp_path) == before and names(tmp_path) == [checkpoint_name(1)]
 

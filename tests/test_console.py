@@ -39,7 +39,7 @@ HEADER = RunHeader(
     max_horizon=64,
     num_envs=32,
     run_directory="runs/cartpole",
-    resume="resumes exactly",
+    resume="exact",
 )
 ROW: Row = {
     "env_steps": 25_000,
@@ -157,11 +157,11 @@ def test_the_panel_tells_the_whole_story_at_common_widths(width: int) -> None:
         "480.0 ± 12.0 over 10 episodes at 20,000 steps",
         "58 of 64",
         "divergence 0.06 → horizon 61 of 64, up from 58",
-        "32 envs × 58 = 1,856 steps · adaptive 16..64 (log)",
+        "1,856 steps from 32 envs × 58 · adaptive 16..64 (log)",
         "2 epochs × 4 minibatches of 464 · 3,480 gradient steps",
         "loss 0.01  gradient 0.42  q 12.1  rate 2.5e-4  epsilon 0.05",
         "act 20%  env 30%  update 40%  measure 2%  other 8%",
-        "runs/cartpole · resumes exactly",
+        "runs/cartpole · resume: exact",
     ):
         assert words in text
 
@@ -221,7 +221,7 @@ def test_a_plain_line_says_where_the_run_is_and_why_the_batch_changed() -> None:
     PlainLines(HEADER, 100_000, stream=stream).write(ROW)
     title, place, line = stream.getvalue().splitlines()
     assert title == "CartPole-v1 · PQN · mlp · 17,922 parameters · adaptive 16..64 (log) · 32 envs"
-    assert place == "runs/cartpole · resumes exactly"
+    assert place == "runs/cartpole · resume: exact"
     assert line == (
         " 25%  25,000/100,000 steps  return 195.3  batch 1,856  1,000 steps/s  0:01:15 left  "
         "divergence 0.06 → horizon 61 of 64, up from 58"

@@ -1,12 +1,13 @@
 """The run directory: never overwritten, one process at a time, and logs without torn or doubled lines."""
 
+import contextlib
 import errno
 import json
 import os
 import resource
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -318,20 +319,23 @@ def test_a_log_that_is_not_there_has_no_rows(tmp_path: Path) -> None:
     assert read_jsonl(tmp_path / "absent.jsonl") == []
 
 
-@pytest.fixture
-def limit_file_size() -> Iterator[Callable[[int], None]]:
+@contextlib.contextmanager
+def files_limited_to(size: int) -> Iterator[None]:
+    """A real error from the system; it must end before pytest writes its own output to a file."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_full_disk_tears_no_line_of_the_log(log: JsonLines, limit_file_size: Callable[[int], None]) -> None:
+def test_a_full_disk_tears_no_line_of_the_log(log: JsonLines) -> None:
     log.write({"a": 1})
-    limit_file_size(log.offset + 4)
-    with pytest.raises(StorageError, match=r"cannot write .*metrics.jsonl': File too large"):
+    too_large = pytest.raises(StorageError, match=r"cannot write .*metrics.jsonl': File too large")
+    with too_large, files_limited_to(log.offset + 4):
         log.write({"a": 2})
     assert log.path.read_bytes() == b'{"a": 1}\n'
-    limit_file_size(1000)
     log.write({"a": 3})
     assert read_jsonl(log.path) == [{"a": 1}, {"a": 3}]
 
@@ -360,10 +364,9 @@ def test_a_json_file_is_replaced_whole_and_synced_first(tmp_path: Path, monkeypa
     assert events == [".summary.json.tmp", "rename", tmp_path.name]
 
 
-def test_a_failed_write_keeps_the_old_json_file(tmp_path: Path, limit_file_size: Callable[[int], None]) -> None:
+def test_a_failed_write_keeps_the_old_json_file(tmp_path: Path) -> None:
     write_json_atomic(tmp_path / "summary.json", {"a": 1})
-    limit_file_size(2)
-    with pytest.raises(StorageError, match=r"summary.json': File too large"):
+    with pytest.raises(StorageError, match=r"summary.json': File too large"), files_limited_to(2):
         write_json_atomic(tmp_path / "summary.json", {"a": 2})
     assert read_json(tmp_path / "summary.json") == {"a": 1} and len(list(tmp_path.iterdir())) == 1
 

@@ -4,6 +4,7 @@ import dataclasses
 import difflib
 import math
 import types
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -43,7 +44,7 @@ class RunConfig:
 
     # The run.
     preset: str = "auto"
-    """Recipe that sets the defaults of all other options; `auto` goes by the kind of env. `swell presets` lists them."""
+    """Recipe that sets the defaults of all other options; `auto` goes by the kind of env. See `swell presets`."""
     algorithm: Literal["pqn"] = "pqn"
     """Learning algorithm."""
     total_env_steps: Annotated[Count, tyro.conf.arg(name="steps")] = 500_000
@@ -171,7 +172,9 @@ class RunConfig:
     """A checkpoint is also written when so many minutes have passed since the last."""
 
     def __post_init__(self) -> None:
-        faults = [*_field_faults(self), *_joint_faults(self)]
+        unmet = _unmet_fields(self)
+        faults = [f"{name} must be {expected}, got {getattr(self, name)!r}" for name, expected in unmet.items()]
+        faults += _contradictions(self, unmet)
         if faults:
             raise ConfigError(*faults)
 
@@ -190,7 +193,10 @@ def config_from_dict(values: dict[str, Any]) -> RunConfig:
     unknown = [name for name in values if name not in names]
     if unknown:
         raise ConfigError(*(f"unknown option {name}{did_you_mean(name, names)}" for name in unknown))
-    return RunConfig(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+    fields: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+    }
+    return RunConfig(**fields)
 
 
 def did_you_mean(name: str, known: list[str]) -> str:
@@ -199,23 +205,29 @@ def did_you_mean(name: str, known: list[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def _field_faults(config: RunConfig) -> list[str]:
+def _unmet_fields(config: RunConfig) -> dict[str, str]:
+    """What each wrong field should have been."""
     hints = get_type_hints(RunConfig, include_extras=True)
-    values = {name: getattr(config, name) for name in hints}
-    unmet = {name: _unmet(values[name], hint) for name, hint in hints.items()}
-    return [f"{name} must be {expected}, got {values[name]!r}" for name, expected in unmet.items() if expected]
+    expected = {name: _unmet(getattr(config, name), hint) for name, hint in hints.items()}
+    return {name: text for name, text in expected.items() if text}
 
 
-def _joint_faults(config: RunConfig) -> list[str]:
-    """Faults between fields; silent where a field on its own is at fault already."""
+def _contradictions(config: RunConfig, unmet: Container[str]) -> list[str]:
+    """Fields that are right each on its own and wrong together."""
+
+    def sound(*names: str) -> bool:
+        return all(name not in unmet for name in names)
+
     faults: list[str] = []
-    for low, high, strict in [("min_horizon", "max_horizon", False), ("calm_reading", "volatile_reading", True)]:
-        left, right = getattr(config, low), getattr(config, high)
-        if _is_number(left) and _is_number(right) and (left >= right if strict else left > right):
-            faults.append(f"{low} must be {'less than' if strict else 'at most'} {high}, got {left} and {right}")
-    if isinstance(config.ramp_horizons, tuple) and not config.ramp_horizons:
+    if sound("min_horizon", "max_horizon") and config.min_horizon > config.max_horizon:
+        got = f"{config.min_horizon} and {config.max_horizon}"
+        faults.append(f"min_horizon must be at most max_horizon, got {got}")
+    if sound("calm_reading", "volatile_reading") and config.calm_reading >= config.volatile_reading:
+        got = f"{config.calm_reading} and {config.volatile_reading}"
+        faults.append(f"calm_reading must be less than volatile_reading, got {got}")
+    if sound("ramp_horizons") and not config.ramp_horizons:
         faults.append("ramp_horizons must hold at least one horizon, got ()")
-    if config.target_return is not None and config.evaluation_episodes == 0:
+    if sound("target_return") and config.target_return is not None and config.evaluation_episodes == 0:
         faults.append(f"target_return needs evaluation_episodes of at least 1, got {config.target_return} and 0")
     return faults
 

@@ -39,7 +39,7 @@ class RunHeader:
     num_envs: int
     run_directory: str
     resume: str = ""
-    """How exactly this run can be resumed, in words; empty says nothing."""
+    """How true to the original a resumed run will be, such as "exact"; empty says nothing."""
 
     @property
     def title(self) -> str:
@@ -47,7 +47,7 @@ class RunHeader:
 
     @property
     def place(self) -> str:
-        return " · ".join(filter(None, (self.run_directory, self.resume)))
+        return f"{self.run_directory} · resume: {self.resume}" if self.resume else self.run_directory
 
 
 def make_console(quiet: bool, total_env_steps: int, header: RunHeader) -> Sink:
@@ -332,8 +332,9 @@ def _episodes(row: Row) -> str:
 
 
 def _batch(header: RunHeader, row: Row) -> str:
-    size = f"{header.num_envs} envs × {count(finite(row, 'horizon'))} = {count(finite(row, 'batch_size'))}"
-    return f"{size} steps · {header.scaler}"
+    # Not "=": steps that only reset an env are no experience, so the batch may be a little smaller than the product.
+    source = f"{header.num_envs} envs × {count(finite(row, 'horizon'))}"
+    return f"{count(finite(row, 'batch_size'))} steps from {source} · {header.scaler}"
 
 
 def _update(row: Row) -> str:
@@ -366,9 +367,9 @@ def _progress_bar(run: RunSoFar, room: int) -> Fragments:
 
 def _time(shares: Mapping[str, float], room: int) -> Fragments:
     """Percentages by phase; in front of them, where there is room, a bar in the same order and colours."""
-    legend = [(f"{phase} {share:.0%}  ", _PHASE_LOOKS[phase][1]) for phase, share in shares.items() if share >= 0.005]
-    if not legend:
+    if not shares:
         return [("–", "")]
+    legend = [(f"{phase} {share:.0%}  ", _PHASE_LOOKS[phase][1]) for phase, share in shares.items()]
     legend[-1] = (legend[-1][0].rstrip(), legend[-1][1])
     bar_width = room - 2 - sum(len(text) for text, _ in legend)
     return legend if bar_width < 8 else [*_time_bar(shares, bar_width), ("  ", ""), *legend]

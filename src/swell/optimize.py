@@ -18,7 +18,7 @@ def shuffled_minibatches(indices: Tensor, minibatches: int, epochs: int, generat
 
 
 def accumulate_gradients(sample_losses: Callable[[Tensor], Tensor], minibatch: Tensor, micro_batch_size: int) -> float:
-    """Adds the gradient of the minibatch's mean loss to `.grad`, holding the activations of one micro-batch at a time."""
+    """Adds the gradient of the minibatch's mean loss to `.grad`, one micro-batch of activations at a time."""
     total = 0.0
     for micro_batch in minibatch.split(micro_batch_size):
         loss = sample_losses(micro_batch).sum() / minibatch.shape[0]

@@ -125,8 +125,10 @@ def _video_writer() -> Callable[[Path, list[np.ndarray]], None]:
 
     def write(path: Path, frames: list[np.ndarray]) -> None:
         try:
-            options = {"duration": 1000 / FRAMES_PER_SECOND} if path.suffix == ".gif" else {"fps": FRAMES_PER_SECOND}
-            imageio.imwrite(path, np.stack(_even(frames)), **options)
+            speed: dict[str, Any] = (
+                {"duration": 1000 / FRAMES_PER_SECOND} if path.suffix == ".gif" else {"fps": FRAMES_PER_SECOND}
+            )
+            imageio.imwrite(path, np.stack(_even(frames)), **speed)
         except (OSError, ValueError) as error:
             raise StorageError(f"cannot write the video {path}: {error}; name it .mp4 or .gif") from error
 

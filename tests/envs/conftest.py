@@ -1,3 +1,5 @@
+"""Envs for the tests of this directory, and fixtures that make and drive them."""
+
 import gymnasium
 import numpy as np
 import pytest

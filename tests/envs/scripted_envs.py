@@ -1,6 +1,5 @@
 """Small envs with known behaviour, registered under SwellTest/."""
 
-import os
 import time
 from typing import Any
 
@@ -9,9 +8,21 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+FAULTS = (
+    "raise",
+    "nan_observation",
+    "huge_observation",
+    "nan_reward",
+    "text_reward",
+    "integer_flag",
+    "scalar_observation",
+    "wrong_shape",
+    "hang",
+)
+
 
 class CountingEnv(gymnasium.Env):
-    """Observes [seed, episode, step]. Episodes 0, 1, 2 ... last 3, 5, 3, 5 ... steps; the reward is the action + step."""
+    """Observes [seed, episode, step]; episodes last 3, 5, 3, 5 ... steps; the reward is the action plus the step."""
 
     observation_space = Box(-np.inf, np.inf, (3,), np.float64)
     action_space = Discrete(10)
@@ -69,8 +80,6 @@ class FaultyEnv(CountingEnv):
                 observation = np.zeros(4)
             case "hang":
                 time.sleep(3600)
-            case "die":
-                os.kill(os.getpid(), 9)
         return observation, reward, terminated, truncated, info
 
 
@@ -150,5 +159,5 @@ def register_all() -> None:
             CountingEnv,
             vector_entry_point=lambda num_envs, fault=fault: OneFaultVectorEnv(num_envs, fault),
         )
-    for fault in ["raise", "nan_observation", "huge_observation", "nan_reward", "text_reward", "integer_flag", "scalar_observation", "wrong_shape", "hang", "die"]:
+    for fault in FAULTS:
         gymnasium.register(f"SwellTest/Faulty_{fault}-v0", FaultyEnv, kwargs={"fault": fault})

@@ -23,11 +23,15 @@ FAULTS = {
 }
 
 
+def play(envs, steps: int = 5) -> None:
+    envs.reset()
+    for _ in range(steps):
+        envs.step(np.zeros(envs.num_envs, dtype=np.int64))
+
+
 def failure_of(envs) -> str:
     with pytest.raises(EnvironmentFailedError) as caught:
-        envs.reset()
-        for _ in range(5):
-            envs.step(np.zeros(envs.num_envs, dtype=np.int64))
+        play(envs)
     return str(caught.value)
 
 
@@ -45,11 +49,8 @@ def test_a_fault_in_a_worker_says_the_same(fault, make):
 
 
 def test_the_error_of_the_env_is_kept_as_the_cause(make):
-    envs = make("SwellTest/Faulty_raise-v0")
-    envs.reset()
     with pytest.raises(EnvironmentFailedError) as caught:
-        for _ in range(5):
-            envs.step(np.zeros(2, dtype=np.int64))
+        play(make("SwellTest/Faulty_raise-v0"))
     assert isinstance(caught.value.__cause__, RuntimeError)
 
 
@@ -67,11 +68,10 @@ def test_a_fault_in_a_vectorised_env_names_the_env(fault, message, make):
 
 def test_a_worker_that_was_killed_is_named_with_the_signal(make):
     envs = make("SwellTest/Counting-v0", num_envs=3, asynchronous=True)
-    envs.reset()
+    play(envs)
     os.kill(envs._envs.processes[1].pid, signal.SIGKILL)
     with pytest.raises(EnvironmentFailedError, match="worker process of env 1 was killed by SIGKILL"):
-        for _ in range(3):
-            envs.step(np.zeros(3, dtype=np.int64))
+        play(envs)
 
 
 def test_a_worker_that_hangs_is_found_and_all_workers_end():

@@ -79,7 +79,7 @@ def test_an_unknown_env_is_one_line_with_suggestions(typed, suggestion):
 
 
 def test_a_name_unlike_any_other_gets_no_suggestions():
-    with pytest.raises(ConfigError, match="^unknown env 'qqqqqqqqqqqq'$"):
+    with pytest.raises(ConfigError, match=r"^unknown env 'qqqqqqqqqqqq'$"):
         resolve_env_id("qqqqqqqqqqqq")
 
 

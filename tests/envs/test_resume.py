@@ -16,7 +16,6 @@ EXACT = [
     "Taxi-v4",
     "FrozenLake-v1",
     "Blackjack-v1",
-    "SwellTest/CountingNextStep-v0",
 ]
 
 
@@ -34,7 +33,7 @@ def through_json(state: Any) -> Any:
 
 
 def goes_on_alike(original, restored, actions) -> bool:
-    return all([same_state(list(original.step(row)), list(restored.step(row))) for row in actions])
+    return all(same_state(list(original.step(row)), list(restored.step(row))) for row in actions)
 
 
 @pytest.mark.parametrize("env_id", EXACT)
@@ -79,10 +78,11 @@ def test_every_saved_piece_is_needed(env_id, path, make, actions_for):
     original.reset()
     actions = actions_for(original, 60)
     steps = iter(actions)
-    while not original.step(next(steps)).episode_over.any():  # a moment at which prev_done matters too
+    while not original.step(next(steps)).episode_over.any():
         continue
-    for row in [next(steps)] * (path[-1] != "prev_done"):
-        original.step(row)
+    if path[-1] != "prev_done":  # this one matters right after an end, the others within an episode
+        for _ in range(5):
+            original.step(next(steps))
     state = original.state_dict()
     piece = state
     for key in path[:-1]:

@@ -8,6 +8,7 @@ spaces, functions and windows, are left out; whether the rest is enough is for a
 import math
 import random
 from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
@@ -93,17 +94,21 @@ def _capture_array(value: np.ndarray) -> np.ndarray:
 
 
 def _capture_container(value: Any, seen: set[int], depth: int) -> Any:
-    if isinstance(value, dict):
-        items = [[_capture_value(part, seen, depth + 1) for part in item] for item in value.items()]
-        return {"kind": "dict", "items": items}
-    parts = [_capture_value(part, seen, depth + 1) for part in value]
-    if any(isinstance(part, dict) and part.get("kind") == "object" for part in parts):
-        raise NotPlainError  # there may be more or fewer of them when the state comes back
+    if type(value) is dict:
+        return {"kind": "dict", "items": [_capture_parts(item, seen, depth) for item in value.items()]}
+    parts = _capture_parts(value, seen, depth)
     if type(value) is list:
         return parts
     if type(value) not in (tuple, deque, set):
         raise NotPlainError
     return {"kind": type(value).__name__, "items": parts, "maxlen": getattr(value, "maxlen", None)}
+
+
+def _capture_parts(values: Iterable[Any], seen: set[int], depth: int) -> list[Any]:
+    parts = [_capture_value(value, seen, depth + 1) for value in values]
+    if any(isinstance(part, dict) and part["kind"] == "object" for part in parts):
+        raise NotPlainError  # there may be more or fewer of them when the state comes back
+    return parts
 
 
 def _capture_generator(value: Any, seen: set[int], depth: int) -> dict[str, Any]:

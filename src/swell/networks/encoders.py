@@ -41,16 +41,17 @@ class ChannelsFirst(nn.Module):
         return pictures.permute(0, 3, 1, 2)
 
 
-class VectorEncoder(nn.Sequential):
+class VectorEncoder(nn.Module):
     """Dense blocks on a flat observation."""
 
     def __init__(self, inputs: int, hidden: Sequence[int]) -> None:
+        super().__init__()
         sizes = [inputs, *hidden]
-        super().__init__(*(dense_block(before, after) for before, after in pairwise(sizes)))
+        self.blocks = nn.Sequential(*(dense_block(before, after) for before, after in pairwise(sizes)))
         self.features = sizes[-1]
 
     def forward(self, observations: Tensor) -> Tensor:
-        return super().forward(as_float(observations).flatten(1))
+        return self.blocks(as_float(observations).flatten(1))
 
 
 class ImageEncoder(nn.Module):
@@ -68,12 +69,13 @@ class ImageEncoder(nn.Module):
         layers: list[nn.Module] = []
         for filters, kernel, stride in convolutions:
             height, width = (height - kernel) // stride + 1, (width - kernel) // stride + 1
-            norm = ChannelNorm(filters) if norm_over == "channels" else nn.LayerNorm((filters, height, width))
+            norm = ChannelNorm(filters) if norm_over == "channels" else nn.LayerNorm([filters, height, width])
             layers += [nn.Conv2d(channels, filters, kernel, stride), norm, nn.ReLU()]
             channels = filters
         # Channels beside each other suit a norm over channels: a quarter less time per update on a CPU.
         self._memory_format = torch.channels_last if norm_over == "channels" else torch.contiguous_format
-        self.convolutions = nn.Sequential(*layers).to(memory_format=self._memory_format)
+        self.convolutions = nn.Sequential(*layers)
+        self.convolutions.to(memory_format=self._memory_format)  # pyright: ignore[reportCallIssue]
         flat = channels * height * width
         self.dense = dense_block(flat, hidden) if hidden > 0 else nn.Identity()
         self.features = hidden if hidden > 0 else flat

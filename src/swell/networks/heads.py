@@ -62,10 +62,11 @@ def make_q_network(
         encoder = ImageEncoder(shape, MINATAR_CONVOLUTIONS, 128, norm_over)
     else:
         encoder = ImageEncoder(shape, NATURE_CONVOLUTIONS, 512, norm_over)
-    network = nn.Sequential(encoder, nn.Linear(encoder.features, num_actions))
+    head = nn.Linear(encoder.features, num_actions)
+    network = nn.Sequential(encoder, head)
     network.apply(he_normal if norm_over == "channels" else orthogonal)
     if norm_over == "channels":
-        nn.init.normal_(network[-1].weight, std=encoder.features**-0.5)  # Flax's default for the last layer
+        nn.init.normal_(head.weight, std=encoder.features**-0.5)  # Flax's default for the last layer
     return network
 
 

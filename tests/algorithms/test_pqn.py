@@ -1,0 +1,161 @@
+"""PQN: targets, exploration, updates, and that it learns."""
+
+from copy import deepcopy
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from scripted_envs import IdentityEnvs, ScriptedEnvs
+from swell.algorithms.pqn import PQN, PQNSettings
+from swell.collect import Collector
+from swell.networks.heads import make_q_network
+from swell.types import BatchPlan
+
+CPU = torch.device("cpu")
+SETTINGS = PQNSettings(
+    learning_rate=1e-3,
+    anneal_learning_rate=False,
+    learning_rate_rule="constant",
+    reference_batch=1024,
+    epsilon_start=1.0,
+    epsilon_end=0.1,
+    epsilon_fraction=0.5,
+    discount=0.9,
+    trace_decay=0.5,
+    max_gradient_norm=10.0,
+    loss_coefficient=1.0,
+    reward_scale=1.0,
+    truncation_is_termination=False,
+    micro_batch_size=64,
+)
+
+
+def learner_for(envs, settings=SETTINGS, seed=0):
+    torch.manual_seed(seed)
+    num_actions = int(envs.action_space.n)
+    network = make_q_network("mlp", envs.observation_space.shape, num_actions, (32,), "map", "original")
+    return PQN(network, num_actions, settings, seed)
+
+
+class StepValue(nn.Module):
+    """Q(s, ·) = (0, 10 · step): the greedy action is 1 and the value is known."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(10.0))
+
+    def forward(self, observations):
+        return torch.stack([torch.zeros_like(observations[:, 2]), self.scale * observations[:, 2]], dim=1)
+
+
+def slow_targets(rollout, settings):
+    """Backward through time, one env and one step at a time, by the words of the definition."""
+    values = rollout.observations[..., 2] * 10.0
+    finals = dict(zip(rollout.final_indices.tolist(), rollout.final_observations.tolist(), strict=True))
+    targets = torch.zeros_like(rollout.rewards)
+    horizon, num_envs = rollout.rewards.shape
+    for env in range(num_envs):
+        for step in reversed(range(horizon)):
+            reward = rollout.rewards[step, env]
+            if rollout.terminated[step, env] or (rollout.truncated[step, env] and settings.truncation_is_termination):
+                targets[step, env] = reward
+            elif rollout.truncated[step, env]:
+                final = finals.get(step * num_envs + env)
+                value = final[2] * 10.0 if final else values[step + 1, env]
+                targets[step, env] = reward + settings.discount * value
+            elif step == horizon - 1:
+                targets[step, env] = reward + settings.discount * values[step + 1, env]
+            else:
+                mixed = (1 - settings.trace_decay) * values[step + 1, env] + settings.trace_decay * targets[
+                    step + 1, env
+                ]
+                targets[step, env] = reward + settings.discount * mixed
+    return targets
+
+
+@pytest.mark.parametrize("next_step", [False, True])
+@pytest.mark.parametrize("truncation_is_termination", [False, True])
+def test_targets_bootstrap_at_time_limits_and_not_at_terminal_states(next_step, truncation_is_termination):
+    settings = replace(SETTINGS, truncation_is_termination=truncation_is_termination)
+    learner = PQN(StepValue(), 2, settings, seed=0)
+    rollout = Collector(ScriptedEnvs(next_step=next_step), 30, CPU).collect(learner, 30, 10**9)
+    assert rollout.truncated.any() and rollout.terminated.any()
+    valid = rollout.valid
+    torch.testing.assert_close(learner.targets(rollout)[valid], slow_targets(rollout, settings)[valid])
+
+
+def test_exploration_follows_env_steps():
+    learner = PQN(StepValue(), 2, SETTINGS, seed=0)
+    observations = torch.ones(20_000, 3)
+    for progress, epsilon in [(0.0, 1.0), (0.25, 0.55), (0.5, 0.1), (1.0, 0.1)]:
+        actions, _ = learner.act(observations, progress)
+        assert learner.epsilon(progress) == pytest.approx(epsilon)
+        assert (actions == 0).float().mean().item() == pytest.approx(epsilon / 2, abs=0.01)
+
+
+def test_the_value_recorded_with_an_action_is_the_greedy_one():
+    _, recorded = PQN(StepValue(), 2, SETTINGS, seed=0).act(torch.tensor([[0.0, 0.0, 3.0]]), 0.0)
+    assert recorded["values"].tolist() == [30.0]
+
+
+def test_reset_rows_do_not_change_the_update():
+    envs = ScriptedEnvs(next_step=True)
+    learner, twin = learner_for(envs), learner_for(envs)
+    rollout = Collector(envs, 20, CPU).collect(learner, 20, 10**9)
+    assert not rollout.valid.all()
+    spoiled = replace(rollout, rewards=torch.where(rollout.valid, rollout.rewards, 1e6))
+    plan = BatchPlan(20, 2, 4)
+    assert learner.update(rollout, plan, 0.0)["loss"] == twin.update(spoiled, plan, 0.0)["loss"]
+
+
+@pytest.mark.parametrize(("batch", "factor"), [(1024, 1.0), (4096, 2.0), (256, 0.5)])
+def test_the_sqrt_rule_follows_the_batch(batch, factor):
+    learner = PQN(StepValue(), 2, replace(SETTINGS, learning_rate_rule="sqrt"), seed=0)
+    assert learner.learning_rate(batch, 0.0) == pytest.approx(1e-3 * factor)
+    assert PQN(StepValue(), 2, SETTINGS, seed=0).learning_rate(batch, 0.5) == 1e-3
+
+
+def test_annealing_ends_at_zero():
+    learner = PQN(StepValue(), 2, replace(SETTINGS, anneal_learning_rate=True), seed=0)
+    assert learner.learning_rate(1024, 0.25) == pytest.approx(0.75e-3)
+    assert learner.learning_rate(1024, 1.0) == 0.0
+
+
+def test_an_update_reports_what_it_did():
+    envs = ScriptedEnvs()
+    learner = learner_for(envs)
+    metrics = learner.update(Collector(envs, 10, CPU).collect(learner, 10, 10**9), BatchPlan(10, 3, 4), 0.0)
+    assert (metrics["batch_size"], metrics["minibatches"], metrics["minibatch_size"], metrics["epochs"]) == (
+        20,
+        4,
+        5,
+        3,
+    )
+    assert metrics["gradient_steps"] == learner.gradient_steps == 12
+
+
+def test_pqn_learns_to_repeat_the_observation():
+    envs = IdentityEnvs()
+    learner = learner_for(envs, replace(SETTINGS, learning_rate=3e-3))
+    collector = Collector(envs, 16, CPU)
+    for iteration in range(60):
+        rollout = collector.collect(learner, 16, 60 * 16 * 16)
+        learner.update(rollout, BatchPlan(16, 2, 4), iteration / 60)
+    shown = torch.eye(4)
+    assert learner.greedy_actions(shown).tolist() == [0, 1, 2, 3]
+    torch.testing.assert_close(learner.network(shown).diag(), torch.ones(4), atol=0.1, rtol=0.0)
+
+
+def test_a_restored_learner_goes_on_exactly():
+    envs = ScriptedEnvs()
+    learner = learner_for(envs)
+    plan = BatchPlan(10, 2, 4)
+    rollout = Collector(envs, 10, CPU).collect(learner, 10, 10**9)
+    learner.update(rollout, plan, 0.0)
+    restored = learner_for(envs, seed=7)
+    restored.load_state_dict(deepcopy(learner.state_dict()))  # as a file would: nothing shared
+    assert restored.update(rollout, plan, 0.1) == learner.update(rollout, plan, 0.1)
+    observations = torch.rand(64, 3)
+    assert restored.act(observations, 0.1)[0].tolist() == learner.act(observations, 0.1)[0].tolist()

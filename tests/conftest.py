@@ -1,0 +1,18 @@
+"""What all tests share: one thread, so that bits do not change between machines, and a fixed hypothesis seed."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import settings
+
+sys.path.insert(0, str(Path(__file__).parent))  # for scripted_envs
+
+settings.register_profile("suite", derandomize=True, deadline=None)
+settings.load_profile("suite")
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    torch.set_num_threads(1)

@@ -1,0 +1,93 @@
+"""Who may import whom: arrows never go up, and heavy packages wait until they are needed."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "swell"
+MODULES = {
+    ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in SOURCE.rglob("*.py")
+}
+GROUND = {"errors"}
+"""May be imported from anywhere."""
+ALLOWED = {
+    "types": set(),
+    "targets": set(),
+    "losses": set(),
+    "schedules": set(),
+    "config": set(),
+    "interrupt": set(),
+    "optimize": set(),
+    "run_directory": set(),
+    "networks": {"networks"},
+    "envs": {"envs"},
+    "presets": {"config", "envs"},
+    "signals": {"schedules", "types"},
+    "scalers": {"types"},
+    "collect": {"envs", "types"},
+    "algorithms": {"targets", "losses", "optimize", "schedules", "types"},
+    "train": {"collect", "signals", "types"},
+    "metrics": set(),
+    "console": {"metrics"},
+    "checkpoint": {"run_directory"},
+}
+
+
+def imports_of(path):
+    """Modules of swell that a file imports at any depth, without the leading `swell.`."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "swell":
+            found.add(node.module.removeprefix("swell").lstrip("."))
+        elif isinstance(node, ast.Import):
+            found |= {alias.name.removeprefix("swell.") for alias in node.names if alias.name.startswith("swell.")}
+    return found
+
+
+@pytest.mark.parametrize("module", sorted(name for name in MODULES if name.split(".")[0] in ALLOWED))
+def test_arrows_never_go_up(module):
+    room = module.split(".")[0]
+    others = {name.split(".")[0] for name in imports_of(MODULES[module])} - {""}
+    assert others <= ALLOWED[room] | GROUND
+
+
+def test_algorithms_never_import_each_other():
+    for path in (SOURCE / "algorithms").glob("*.py"):
+        assert not [name for name in imports_of(path) if name.startswith("algorithms")]
+
+
+@pytest.mark.parametrize("module", sorted(name for name in MODULES if name.startswith("envs")))
+def test_environments_do_without_torch(module):
+    roots = {
+        name.name.split(".")[0] if isinstance(node, ast.Import) else (node.module or "").split(".")[0]
+        for node in ast.walk(ast.parse(MODULES[module].read_text()))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in node.names
+    }
+    assert "torch" not in roots
+
+
+def loaded_by(statement):
+    code = f"import sys; {statement}; print(' '.join(sys.modules))"
+    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+
+
+@pytest.mark.parametrize("statement", ["import swell", "import swell.cli", "from swell import RunConfig, presets"])
+def test_the_command_line_starts_without_heavy_packages(statement):
+    heavy = {"torch", "gymnasium", "numpy", "ale_py", "minatar", "tensorboard", "imageio"}
+    assert not loaded_by(statement) & heavy
+
+
+def test_optional_packages_are_not_imported_by_a_run():
+    assert not loaded_by("import swell.run, swell.envs") & {"ale_py", "minatar", "tensorboard", "imageio"}
+
+
+def test_every_public_name_exists():
+    import swell
+
+    for name in swell.__all__:
+        assert getattr(swell, name) is not None
