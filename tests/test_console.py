@@ -10,23 +10,10 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from swell.console import (
-    LivePanel,
-    PanelView,
-    PlainLines,
-    Quiet,
-    RunHeader,
-    decimal,
-    duration,
-    explain,
-    make_console,
-    patient_console,
-    percent,
-    say,
-    summary_report,
-    to_ascii,
-)
+from swell.console import LivePanel, PlainLines, Quiet, make_console, patient_console, say
 from swell.metrics import Row, RunSoFar
+from swell.panel import PanelView, RunHeader
+from swell.wording import decimal, duration, explain, percent, summary_report, to_ascii
 
 HEADER = RunHeader(
     env_id="CartPole-v1",

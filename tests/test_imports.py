@@ -32,7 +32,9 @@ ALLOWED = {
     "algorithms": {"targets", "losses", "optimize", "schedules", "types"},
     "train": {"collect", "signals", "types"},
     "metrics": set(),
-    "console": {"metrics"},
+    "wording": {"metrics"},
+    "panel": {"metrics", "wording"},
+    "console": {"metrics", "panel", "wording"},
     "checkpoint": {"run_directory"},
 }
 

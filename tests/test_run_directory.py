@@ -145,8 +145,8 @@ def test_a_killed_process_leaves_no_lock(tmp_path: Path) -> None:
 def test_a_forked_worker_does_not_keep_the_lock_of_its_killed_parent(tmp_path: Path) -> None:
     script = """
 with RunLock(Path(sys.argv[1])):
-    child = os.fork()
-    child and print(child, flush=True)
+    if os.fork() == 0:
+        print(os.getpid(), flush=True)
     time.sleep(60)
 """
     parent = start(script, tmp_path)

@@ -35,6 +35,7 @@ class Parts:
     network_name: str
     device: torch.device
     threads: int
+    longest_horizon: int
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -73,6 +74,7 @@ def build(config: RunConfig, points: Points | None = None) -> Parts:
         network_name=network_name,
         device=device,
         threads=threads,
+        longest_horizon=longest,
     )
 
 

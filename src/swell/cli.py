@@ -119,13 +119,14 @@ def list_presets() -> None:
 
 
 def train_or_resume(command: Train | Resume) -> None:
+    from swell.console import patient_console, say
     from swell.run import resume, run  # imports torch
 
     if isinstance(command, Train):
         summary = run(command.config, command.out, new=command.new, quiet=command.quiet)
     else:
         summary = resume(command.directory, command.steps, quiet=command.quiet)
-    print(_report(summary))
+    say(_report(summary), patient_console())
 
 
 def evaluate(command: Evaluate) -> None:
@@ -141,11 +142,13 @@ def evaluate(command: Evaluate) -> None:
 
 
 def _report(summary: dict[str, Any]) -> str:
-    from swell.console import summary_report
     from swell.run_directory import read_jsonl
+    from swell.wording import summary_report
 
     directory = summary["directory"]
-    horizons = [row["horizon"] for row in read_jsonl(Path(directory) / "metrics.jsonl")]
+    rows = read_jsonl(Path(directory) / "metrics.jsonl")
+    # What was planned: the very last rollout is cut to the run's total.
+    horizons = [row["horizon"] for row in rows[:1]] + [row["next_horizon"] for row in rows[:-1]]
     commands = [
         f"swell evaluate {directory} --video {Path(directory) / 'agent.mp4'}",
         f"swell resume {directory} --steps {2 * summary['env_steps']}",
@@ -163,7 +166,7 @@ def _parse_with(arguments: list[str], defaults: RunConfig) -> Command:
         Annotated[Evaluate, tyro.conf.subcommand("evaluate")],
         Annotated[Presets, tyro.conf.subcommand("presets")],
     ]
-    return tyro.cli(
+    return tyro.cli(  # pyright: ignore[reportCallIssue]  # a union of annotated types is no type to pyright
         commands,  # pyright: ignore[reportArgumentType]
         prog="swell",
         description="Reinforcement learning whose batch grows as the policy settles.",

@@ -1,5 +1,6 @@
 """The composition root: drives `train`, logs, evaluates and saves, so that a run survives whatever ends it."""
 
+import contextlib
 import platform
 import resource
 import time
@@ -13,11 +14,12 @@ import numpy as np
 from swell.build import Parts, build, derive_seed
 from swell.checkpoint import load_newest, prune, save_checkpoint
 from swell.config import RunConfig, config_from_dict
-from swell.console import RunHeader, make_console
+from swell.console import make_console
 from swell.envs import resolve_env_id
 from swell.errors import DivergedError, OutOfMemoryError, StorageError
 from swell.interrupt import InterruptedRunError, StopRequest
 from swell.metrics import Sink, TensorBoardSink, tensorboard_available
+from swell.panel import RunHeader
 from swell.policy import greedy_returns
 from swell.run_directory import (
     JsonLines,
@@ -59,7 +61,8 @@ def run(config: RunConfig, out: str | Path | None = None, *, new: bool = False, 
     try:
         parts = build(config)
     except BaseException:
-        directory.rmdir()
+        with contextlib.suppress(OSError):  # whatever else is wrong with it must not hide the reason
+            directory.rmdir()
         raise
     with RunLock(directory):
         write_json_atomic(directory / "config.json", describe_run(config, parts))
@@ -177,7 +180,8 @@ class Run:
     def drive(self) -> dict[str, Any]:
         """Trains to the end, or until something stops it; either way the summary is written."""
         if tensorboard_available():
-            self._sinks.append(TensorBoardSink(self.directory / "tensorboard", self.parts.collector.env_steps))
+            purge_step = self.parts.collector.env_steps + 1  # what an interrupted run logged past its checkpoint
+            self._sinks.append(TensorBoardSink(self.directory / "tensorboard", purge_step))
         try:
             with StopRequest() as stop:
                 self._iterate(stop)
@@ -361,8 +365,8 @@ class Run:
             num_parameters=sum(parameter.numel() for parameter in parts.learner.network.parameters()),
             scaler=words[config.scaler],
             adapts=config.scaler == "adaptive",
-            min_horizon=config.min_horizon,
-            max_horizon=config.max_horizon,
+            min_horizon=config.min_horizon if config.scaler == "adaptive" else 1,
+            max_horizon=parts.longest_horizon,
             num_envs=config.num_envs,
             run_directory=str(self.directory),
             resume=describe_run(config, parts)["resume"].split(":")[0],

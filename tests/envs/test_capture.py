@@ -52,9 +52,10 @@ def test_numpy_scalars_keep_their_type(value):
 def test_arrays_are_copies():
     array = np.arange(3.0)
     state = capture(Holder(value=array))
+    array[0] = 9  # an env that goes on must not change what was saved
     target = Holder(value=None)
     restore(target, state)
-    array[0] = state["attributes"]["value"][1] = 9
+    state["attributes"]["value"][1] = 9
     assert target.value.tolist() == [0, 1, 2]
 
 

@@ -49,6 +49,17 @@ def test_restored_envs_go_on_exactly_like_the_originals(env_id, make, actions_fo
     assert goes_on_alike(original, restored, actions[75:])
 
 
+def test_a_pending_reset_is_restored_too(make, actions_for):
+    """CartPole's vectorised version resets in the step after an end, so what is saved between the two must know."""
+    original, restored = make("CartPole-v1", seed=1), make("CartPole-v1", seed=1)
+    original.reset()
+    steps = iter(actions_for(original, 200))
+    while not original.step(next(steps)).episode_over.any():
+        continue
+    restored.load_state_dict(through_json(original.state_dict()), resume_count=1)
+    assert goes_on_alike(original, restored, [next(steps) for _ in range(3)])
+
+
 def test_envs_in_workers_are_restored_exactly(make, actions_for):
     original = make("Acrobot-v1", seed=1, asynchronous=True, max_episode_steps=30)
     original.reset()

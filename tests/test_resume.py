@@ -1,0 +1,256 @@
+"""A resumed run equals an uninterrupted one, bit for bit, and each saved piece is needed for that."""
+
+import os
+import shutil
+import signal
+
+import pytest
+
+from kill import fresh_state, in_child, outcome, resume_and_kill, run_and_kill, run_and_signal, same, small_config
+from swell import checkpoint, run_directory
+from swell import run as run_module
+from swell.build import build
+from swell.checkpoint import load_newest
+from swell.config import config_from_dict
+from swell.errors import ConfigError, StorageError
+from swell.interrupt import InterruptedRunError
+from swell.run import Run, resume, run
+from swell.run_directory import read_json, read_jsonl
+
+ENVS = ["CartPole-v1", "Acrobot-v1", "MinAtar/Breakout-v1", "MinAtar/Asterix-v1"]
+
+
+def require(env):
+    if env.startswith("MinAtar"):
+        pytest.importorskip("minatar")
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    """What whole runs leave behind, made once per env."""
+    made = {}
+
+    def reference(env="CartPole-v1", **fields):
+        key = (env, *sorted(fields.items()))
+        if key not in made:
+            directory = tmp_path_factory.mktemp("reference") / "run"
+            run(small_config(env, **fields), directory, quiet=True)
+            made[key] = outcome(directory)
+        return made[key]
+
+    return reference
+
+
+POINTS = [
+    (run_module, "save_checkpoint", 2, "before"),
+    (run_module, "save_checkpoint", 3, "after"),
+    (checkpoint.os, "replace", 3, "before"),
+    (checkpoint, "write_durably", 8, "after"),
+    (run_module, "prune", 4, "before"),
+    (run_module.Run, "_log", 40, "before"),
+    (run_module.Run, "_evaluate", 1, "after"),
+    (run_module.Run, "_evaluate", 2, "before"),
+    (run_module.Run, "_summarise", 1, "before"),
+    (run_module.Run, "_log", 3, "after"),
+]
+
+
+@pytest.mark.parametrize(("module", "name", "call", "when"), POINTS, ids=[f"{n}-{c}-{w}" for _, n, c, w in POINTS])
+def test_a_run_killed_at_any_point_ends_like_an_uninterrupted_one(tmp_path, uninterrupted, module, name, call, when):
+    assert run_and_kill(small_config(), tmp_path / "run", module, name, call, when)
+    resume(tmp_path / "run", quiet=True)
+    assert same(outcome(tmp_path / "run"), uninterrupted())
+
+
+@pytest.mark.parametrize("env", ENVS[1:])
+def test_a_killed_run_of_another_env_ends_like_an_uninterrupted_one(tmp_path, uninterrupted, env):
+    require(env)
+    assert run_and_kill(small_config(env), tmp_path / "run", run_module.Run, "_log", 45)
+    resume(tmp_path / "run", quiet=True)
+    assert same(outcome(tmp_path / "run"), uninterrupted(env))
+
+
+def test_an_interval_window_survives_a_kill(tmp_path, uninterrupted):
+    config = small_config(window="interval")
+    assert run_and_kill(config, tmp_path / "run", run_module.Run, "_log", 45)
+    resume(tmp_path / "run", quiet=True)
+    assert same(outcome(tmp_path / "run"), uninterrupted(window="interval"))
+
+
+def test_many_kills_in_one_run_and_during_resume_change_nothing(tmp_path, uninterrupted):
+    directory = tmp_path / "run"
+    assert run_and_kill(small_config(), directory, run_module.Run, "_log", 20)
+    assert resume_and_kill(directory, run_directory.JsonLines, "truncate_to", 1, "after")
+    assert resume_and_kill(directory, run_module, "load_newest", 1)
+    assert resume_and_kill(directory, run_module.Run, "_log", 25)
+    assert resume_and_kill(directory, checkpoint.os, "replace", 2)
+    resume(directory, quiet=True)
+    assert same(outcome(directory), uninterrupted())
+
+
+PIECES = [
+    ("learner", "network"),
+    ("learner", "optimizer"),
+    ("learner", "exploration"),
+    ("learner", "shuffle"),
+    ("learner", "gradient_steps"),
+    ("collector", "envs"),
+    ("collector", "observations"),
+    ("collector", "episodes"),
+    ("collector", "num_rollouts"),
+    ("measurement", "generator"),
+    ("measurement", "cadence"),
+    ("scaler", "horizon"),
+    ("scaler", "readings"),
+]
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("killed") / "run"
+    assert run_and_kill(small_config(), directory, run_module.Run, "_log", 45)
+    return directory
+
+
+def finish(directory, change):
+    """Resumes by hand from a state that `change` has tampered with."""
+    config = config_from_dict(read_json(directory / "config.json")["config"])
+    found = load_newest(directory / "checkpoints", print)
+    assert found is not None
+    change(found[1], fresh_state(config))
+    continued = Run(config, directory, build(config), quiet=True)
+    continued.restore(found[1], [])
+    continued.drive()
+
+
+def test_resuming_by_hand_with_nothing_dropped_changes_nothing(tmp_path, killed, uninterrupted):
+    shutil.copytree(killed, tmp_path / "run")
+    finish(tmp_path / "run", lambda state, fresh: None)
+    assert same(outcome(tmp_path / "run"), uninterrupted())
+
+
+@pytest.mark.parametrize(("part", "piece"), PIECES)
+def test_dropping_a_saved_piece_changes_the_outcome(tmp_path, killed, uninterrupted, part, piece):
+    shutil.copytree(killed, tmp_path / "run")
+
+    def drop(state, fresh):
+        state[part][piece] = fresh[part][piece]
+
+    finish(tmp_path / "run", drop)
+    assert not same(outcome(tmp_path / "run"), uninterrupted())
+
+
+@pytest.mark.parametrize("log", ["metrics", "evaluations"])
+def test_a_log_that_is_not_cut_back_would_hold_lines_twice(tmp_path, killed, uninterrupted, log):
+    shutil.copytree(killed, tmp_path / "run")
+
+    def keep_all(state, fresh):
+        state["logs"][log] = (tmp_path / "run" / f"{log}.jsonl").stat().st_size
+
+    finish(tmp_path / "run", keep_all)
+    repeated = not same(outcome(tmp_path / "run"), uninterrupted())
+    # The killed run logged past its checkpoint, but evaluated only before it.
+    assert repeated == (log == "metrics")
+
+
+def test_the_log_of_a_resumed_run_has_each_iteration_once(tmp_path):
+    assert run_and_kill(small_config(), tmp_path / "run", run_module.Run, "_log", 45, "after")
+    resume(tmp_path / "run", quiet=True)
+    iterations = [row["iteration"] for row in read_jsonl(tmp_path / "run" / "metrics.jsonl")]
+    assert iterations == list(range(1, len(iterations) + 1))
+
+
+def flip_a_byte(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_corrupt_newest_checkpoint_is_moved_aside_and_the_one_before_is_used(tmp_path, killed, uninterrupted, capsys):
+    directory = tmp_path / "run"
+    shutil.copytree(killed, directory)
+    newest = max((directory / "checkpoints").glob("step-*"))
+    flip_a_byte(newest / "state.safetensors")
+    resume(directory)
+    assert newest.name in capsys.readouterr().out
+    assert list((directory / "checkpoints").glob(f"bad-{newest.name}*"))
+    assert same(outcome(directory), uninterrupted())
+
+
+def test_when_every_checkpoint_is_bad_nothing_is_touched(tmp_path, killed):
+    directory = tmp_path / "run"
+    shutil.copytree(killed, directory)
+    for path in (directory / "checkpoints").glob("step-*"):
+        flip_a_byte(path / "state.json")
+    before = sorted(os.listdir(directory / "checkpoints"))
+    with pytest.raises(StorageError):
+        resume(directory, quiet=True)
+    assert sorted(os.listdir(directory / "checkpoints")) == before
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_saves_and_the_resumed_run_ends_like_an_uninterrupted_one(tmp_path, uninterrupted, number, code):
+    directory = tmp_path / "run"
+    assert run_and_signal(small_config(), directory, number, 0.1) == code
+    assert read_json(directory / "summary.json")["status"] == "interrupted"
+    resume(directory, quiet=True)
+    assert read_json(directory / "summary.json")["status"] == "done"
+    assert same(outcome(directory)["metrics"], uninterrupted()["metrics"])
+    assert same(outcome(directory)["state"]["learner"], uninterrupted()["state"]["learner"])
+
+
+def test_the_message_of_a_stopped_run_names_the_way_back(tmp_path, monkeypatch):
+    original = run_module.Run._log
+
+    def stop_after_three(self, iteration, seconds):
+        original(self, iteration, seconds)
+        if iteration.number == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(run_module.Run, "_log", stop_after_three)
+    with pytest.raises(InterruptedRunError, match="swell resume"):
+        run(small_config(), tmp_path / "run", quiet=True)
+
+
+def test_resuming_a_finished_run_changes_no_file(tmp_path):
+    directory = tmp_path / "run"
+    run(small_config(), directory, quiet=True)
+    before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    summary = resume(directory, quiet=True)
+    assert summary["status"] == "done"
+    assert {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()} == before
+
+
+def test_a_finished_run_can_go_on_for_longer(tmp_path):
+    run(small_config(total_env_steps=2000), tmp_path / "run", quiet=True)
+    summary = resume(tmp_path / "run", 4000, quiet=True)
+    assert 4000 <= summary["env_steps"] < 4000 + 8
+    steps = [row["env_steps"] for row in read_jsonl(tmp_path / "run" / "metrics.jsonl")]
+    assert steps == sorted(set(steps))
+
+
+def test_a_run_without_a_checkpoint_starts_anew(tmp_path, uninterrupted):
+    assert run_and_kill(small_config(), tmp_path / "run", run_module.Run, "_log", 2, "after")
+    assert not (tmp_path / "run" / "checkpoints").exists()
+    resume(tmp_path / "run", quiet=True)
+    assert same(outcome(tmp_path / "run"), uninterrupted())
+
+
+def test_a_moved_run_directory_resumes(tmp_path, killed, uninterrupted):
+    shutil.copytree(killed, tmp_path / "elsewhere" / "renamed")
+    resume(tmp_path / "elsewhere" / "renamed", quiet=True)
+    assert same(outcome(tmp_path / "elsewhere" / "renamed"), uninterrupted())
+
+
+def test_a_run_directory_is_never_overwritten(tmp_path):
+    config = small_config(total_env_steps=200, evaluation_episodes=0)
+    run(config, tmp_path / "run", quiet=True)
+    with pytest.raises(ConfigError, match="swell resume"):
+        run(config, tmp_path / "run", quiet=True)
+    assert run(config, tmp_path / "run", new=True, quiet=True)["directory"] == str(tmp_path / "run-2")
+
+
+def test_only_one_process_may_work_in_a_run_directory(tmp_path, killed):
+    shutil.copytree(killed, tmp_path / "run")
+    with run_directory.RunLock(tmp_path / "run"):
+        assert in_child(lambda: resume(tmp_path / "run", quiet=True)) == 2
