@@ -4,7 +4,7 @@ import sys
 import traceback
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn, Union
+from typing import Annotated, Any, Literal, NoReturn, Union, cast
 
 import tyro
 
@@ -89,16 +89,15 @@ def main() -> None:
 
 def parse(arguments: list[str]) -> Command:
     """Parses twice: once to learn the env and the preset, then with that preset's values as the defaults."""
-    asks_for_help = any(flag in arguments for flag in ("-h", "--help"))
-    if arguments[:1] != ["train"] or asks_for_help:
-        return _parse_with(arguments, RunConfig(env=NO_ENV))
-    asked = _parse_with(arguments, RunConfig(env=NO_ENV))
-    assert isinstance(asked, Train)
-    if asked.config.env == NO_ENV:
+    if arguments[:1] == ["train"] and arguments[2:] in (["-h"], ["--help"]):
+        return _parse_with(["train", "--help"], preset_config("auto", arguments[1]))
+    command = _parse_with(arguments, RunConfig(env=NO_ENV))
+    if not isinstance(command, Train):
+        return command
+    if command.config.env == NO_ENV:
         raise ConfigError("env is missing: name one, for example `swell train CartPole-v1`")
-    defaults = preset_config(asked.config.preset, asked.config.env)
-    command = _parse_with(arguments, defaults)
-    assert isinstance(command, Train)
+    defaults = preset_config(command.config.preset, command.config.env)
+    command = cast(Train, _parse_with(arguments, defaults))
     return replace(command, config=replace(command.config, preset=defaults.preset))
 
 

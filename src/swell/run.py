@@ -81,7 +81,7 @@ def resume(directory: str | Path, total_env_steps: int | None = None, *, quiet: 
     if total_env_steps is not None:
         config = replace(config, total_env_steps=total_env_steps)
     if summary.get("status") == "done" and total_env_steps in (None, described["config"]["total_env_steps"]):
-        return summary
+        return {**summary, "directory": str(directory)}
     with RunLock(directory):
         notices: list[str] = []
         found = load_newest(directory / "checkpoints", notices.append)

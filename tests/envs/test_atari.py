@@ -119,12 +119,19 @@ def test_games_too_long_to_replay_are_lost(make, monkeypatch):
         assert make("pong", num_envs=1).load_state_dict(original.state_dict(), resume_count=1) is not None
 
 
-def test_sticky_actions_make_a_run_continuing(make):
-    envs = make("breakout", sticky_actions=0.25)
-    first = envs.reset()
+@pytest.mark.parametrize(("game", "sticky_actions"), [("breakout", 0.25), ("time_pilot", 0.0)])
+def test_games_that_depend_on_the_games_before_only_continue(game, sticky_actions, make):
+    envs = make(game, num_envs=1, sticky_actions=sticky_actions)
+    envs.reset()
     assert envs.resume_tier == "continuing"
     assert envs.state_dict() == {}
+
+
+def test_a_continuing_run_restarts_with_other_seeds(make):
+    envs = make("breakout", sticky_actions=0.25)
+    first = envs.reset()
     assert not np.array_equal(envs.load_state_dict({}, resume_count=1), first)
+    assert not np.array_equal(envs.load_state_dict({}, resume_count=2), first)
 
 
 def test_a_picture_is_in_colour(make):

@@ -7,7 +7,8 @@ What ale-py 0.12 does, and what is therefore done here:
 - It can not save a game. But a game is a function of the env's last seed, of the number of restarts since then and of
   the actions, so `load_state_dict` plays the unfinished games again and compares what it then sees (tier `replay`).
   Envs get a new seed every RESEED_EVERY games, which bounds the number of restarts.
-- With sticky actions a game also depends on the length of all games before it, so these runs only continue.
+- With sticky actions a game also depends on the length of all games before it, and a few games begin with what the
+  game before left in the console's memory, which a restart does not clear. Such runs only continue.
 """
 
 import warnings
@@ -32,6 +33,11 @@ RESEED_EVERY = 64
 """Games of one env between two seeds. ale-py loads the ROM again to seed an env, which takes 15 times as long as a
 restart and halts all envs; but every restart since the last seed has to be repeated to resume."""
 
+CARRIES_MEMORY = frozenset(
+    "hangman haunted_house ice_hockey sir_lancelot space_war surround time_pilot yars_revenge".split()  # noqa: SIM905
+)
+"""Found by restarting all 104 games after different games and with random memory: only in these it was seen."""
+
 REPLAY_LIMIT = 27_000
 """The longest game, in steps, that is played again. All envs step together, so this bounds the time it takes."""
 
@@ -41,7 +47,7 @@ class AtariEnvs:
 
     def __init__(self, settings: EnvSettings) -> None:
         self.num_envs = settings.num_envs
-        self.resume_tier: ResumeTier = "continuing" if settings.sticky_actions > 0 else "replay"
+        self.resume_tier: ResumeTier = _resume_tier(settings)
         self._settings = settings
         self._envs = _make_ale(settings, settings.num_envs)
         self._colour_env = None if settings.render_mode is None else _make_colour_twin(settings)
@@ -179,6 +185,11 @@ class AtariEnvs:
         except Exception as error:
             message = f"{self._settings.env} failed at step {self._env_steps}: {error}"
             raise EnvironmentFailedError(message) from error
+
+
+def _resume_tier(settings: EnvSettings) -> ResumeTier:
+    depends_on_history = settings.sticky_actions > 0 or atari_game(settings.env) in CARRIES_MEMORY
+    return "continuing" if depends_on_history else "replay"
 
 
 def _make_ale(settings: EnvSettings, num_envs: int, **picture: Any) -> AtariVectorEnv:

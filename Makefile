@@ -1,0 +1,44 @@
+# Two commands on a fresh machine: `make train` and `make test`. Both build .venv themselves.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: help train test test-slow check format clean
+
+help:
+	@echo "make train      set up and train PQN with an adaptive batch on CartPole-v1 until it is solved"
+	@echo "make test       set up everything and run the tests"
+	@echo "make test-slow  the long evidence: hundreds of kills, learning on several seeds"
+	@echo "make check      format, lint, types and tests"
+	@echo "make format     apply the formatter"
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+.venv/ready-to-test: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $@ .venv/ready
+
+train: .venv/ready
+	$(BIN)/swell train CartPole-v1 --target-return 475 --evaluate-every 10000 --new
+
+test: .venv/ready-to-test
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-slow: .venv/ready-to-test
+	$(BIN)/python -m pytest -n 2 -m slow --durations=0
+
+check: .venv/ready-to-test
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+format: .venv/ready-to-test
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf .venv .pytest_cache .ruff_cache .hypothesis
