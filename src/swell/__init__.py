@@ -1,10 +1,9 @@
 """Swell: reinforcement learning whose batch grows as the policy settles.
 
-    from swell import RunConfig, load_policy, presets, run
+    from swell import load_policy, run
 
-    summary = run(presets.make_config("CartPole-v1"))
-    policy = load_policy(summary["directory"])
-    actions = policy(observations)
+    summary = run("CartPole-v1", seed=1)
+    actions = load_policy(summary["directory"])(observations)
 
 Names are imported when they are first used, so that `swell --help` does not wait for torch.
 """

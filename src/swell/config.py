@@ -37,7 +37,7 @@ Positive = Annotated[float, Between(0, low_open=True)]
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything that decides what a run does. Presets are functions that return one of these."""
+    """Everything that decides what a run does. The defaults are the recipe for classic control; presets change them."""
 
     env: tyro.conf.Positional[str]
     """Environment: any Gymnasium id, `ALE/Pong-v5` or short `pong`, `MinAtar/Breakout-v1`."""
@@ -47,7 +47,7 @@ class RunConfig:
     """Recipe that sets the defaults of all other options; `auto` goes by the kind of env. See `swell presets`."""
     algorithm: Literal["pqn"] = "pqn"
     """Learning algorithm."""
-    total_env_steps: Annotated[Count, tyro.conf.arg(name="steps")] = 500_000
+    total_env_steps: Annotated[Count, tyro.conf.arg(name="steps")] = 200_000
     """Env steps to train for (agent steps; an Atari step is 4 frames). Schedules stretch with it."""
     seed: Annotated[int, Between(0, 2**31)] = 1
     """Seed of the weights, the envs, exploration, minibatch order and probes; each draws from its own generator."""
@@ -71,7 +71,7 @@ class RunConfig:
     """Atari: chance that an env repeats the last action. The protocol of Machado et al.: 0.25, episodic_life off."""
     noop_max: Annotated[int, Between(0, 1000)] = 30
     """Atari: up to this many random no-ops start each game."""
-    reward_scale: Positive = 1.0
+    reward_scale: Positive = 0.1
     """Factor on rewards before learning; smaller values keep targets near 1 where returns are large."""
 
     # The batch.
@@ -91,18 +91,18 @@ class RunConfig:
     """Passes over each rollout."""
     epoch_rule: Literal["constant", "scale"] = "constant"
     """`scale` makes max(⌊epochs · L / horizon⌋, epochs) passes, as the public release of ABS does."""
-    minibatch_rule: Literal["count", "size"] = "count"
+    minibatch_rule: Literal["count", "size"] = "size"
     """`count`: a fixed number of minibatches, so longer rollouts mean fewer gradient steps per sample.
     `size`: minibatches of a fixed size, so gradient steps per sample stay the same while the batch grows."""
     minibatches: Count = 4
     """Minibatches per epoch under the `count` rule. More means more, noisier gradient steps."""
-    minibatch_size: Count = 128
+    minibatch_size: Count = 64
     """Samples in a minibatch under the `size` rule."""
     micro_batch_size: Count = 1024
     """Most samples in one forward pass; larger minibatches accumulate gradients, to the same sum but for rounding."""
 
     # Adaptive batch scaling.
-    measure_every: Count = 50
+    measure_every: Count = 10
     """K: a reading of behavioral divergence every so many iterations (or env steps, see measure_unit)."""
     measure_unit: Literal["iterations", "env-steps"] = "iterations"
     """What measure_every counts."""
@@ -126,21 +126,21 @@ class RunConfig:
     """`truncate` reproduces the public release of ABS, whose horizon stalls at 55 of 64 and 119 of 128."""
 
     # Learning.
-    learning_rate: Positive = 2.5e-4
+    learning_rate: Positive = 1e-3
     """Step size of RAdam."""
-    anneal_learning_rate: bool = False
+    anneal_learning_rate: bool = True
     """Lets the learning rate fall linearly to 0 over the run."""
     learning_rate_rule: Literal["constant", "sqrt"] = "constant"
     """`sqrt` multiplies it by √(batch / (num_envs · horizon)) while the batch moves."""
     epsilon_start: Share = 1.0
     """Share of random actions at the start."""
-    epsilon_end: Share = 0.01
+    epsilon_end: Share = 0.05
     """Share of random actions after the decay."""
-    epsilon_fraction: Share = 0.1
+    epsilon_fraction: Share = 0.3
     """Part of the run over which exploration decays."""
     discount: Share = 0.99
     """γ: how much a reward one step later is worth."""
-    trace_decay: Share = 0.65
+    trace_decay: Share = 0.95
     """λ: 0 trusts the next value alone, 1 the observed rewards alone."""
     max_gradient_norm: Positive = 10.0
     """Longer gradients are scaled down to this norm."""

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from gymnasium.error import DependencyNotInstalled
 from torch import Tensor
 
 from swell.build import count_actions, derive_seed, env_settings, make_learner, observation_shape, resolve_device
@@ -20,6 +21,7 @@ from swell.run_directory import read_description
 Which = Literal["newest", "best"]
 EVALUATION_ENVS = 100
 FRAMES_PER_SECOND = 30
+_VIDEO_EXTRA = '--video needs the video extra: pip install "swell-rl[video]"'
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,8 @@ def film(policy: Policy, seed: int, path: Path) -> None:
     envs = make_envs(_evaluation_settings(policy.config, 1, seed, render_mode="rgb_array"))
     try:
         frames = _frames_of_one_episode(policy, envs)
+    except DependencyNotInstalled:
+        raise ConfigError(_VIDEO_EXTRA) from None
     finally:
         envs.close()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -121,7 +125,7 @@ def _video_writer() -> Callable[[Path, list[np.ndarray]], None]:
     try:
         import imageio.v3 as imageio
     except ImportError:
-        raise ConfigError('--video needs the video extra: pip install "swell-rl[video]"') from None
+        raise ConfigError(_VIDEO_EXTRA) from None
 
     def write(path: Path, frames: list[np.ndarray]) -> None:
         try:

@@ -13,24 +13,7 @@ Preset = Callable[[str], RunConfig]
 
 def classic(env: str) -> RunConfig:
     """PQN with an adaptive batch for classic control and other small vector observations; minutes on a CPU."""
-    return RunConfig(
-        env=env,
-        preset="classic",
-        total_env_steps=200_000,
-        num_envs=32,
-        min_horizon=16,
-        max_horizon=64,
-        measure_every=10,
-        minibatch_rule="size",
-        minibatch_size=64,
-        epochs=2,
-        learning_rate=1e-3,
-        anneal_learning_rate=True,
-        epsilon_end=0.05,
-        epsilon_fraction=0.3,
-        trace_decay=0.95,
-        reward_scale=0.1,
-    )
+    return RunConfig(env=env, preset="classic")
 
 
 def minatar(env: str) -> RunConfig:
@@ -99,9 +82,14 @@ def pqn_atari(env: str) -> RunConfig:
         horizon=32,
         episodic_life=True,
         clip_rewards=True,
+        reward_scale=1.0,
+        measure_every=50,
         epochs=2,
+        minibatch_rule="count",
         minibatches=32,
         learning_rate=2.5e-4,
+        anneal_learning_rate=False,
+        epsilon_start=1.0,
         epsilon_end=0.001,
         epsilon_fraction=0.1,
         discount=0.99,
@@ -133,14 +121,12 @@ def pqn_classic(env: str) -> RunConfig:
         total_env_steps=500_000,
         num_envs=32,
         horizon=64,
+        minibatch_rule="count",
         minibatches=16,
         epochs=4,
         learning_rate=1e-4,
-        anneal_learning_rate=True,
         epsilon_end=0.2,
         epsilon_fraction=0.2,
-        trace_decay=0.95,
-        reward_scale=0.1,
         hidden=(256, 256),
         loss_coefficient=0.5,
     )

@@ -21,6 +21,7 @@ from swell.interrupt import InterruptedRunError, StopRequest
 from swell.metrics import Sink, TensorBoardSink, tensorboard_available
 from swell.panel import RunHeader
 from swell.policy import greedy_returns
+from swell.presets import make_config
 from swell.run_directory import (
     JsonLines,
     RunLock,
@@ -46,12 +47,16 @@ PROMISES = {
 }
 
 
-def run(config: RunConfig, out: str | Path | None = None, *, new: bool = False, quiet: bool = False) -> dict[str, Any]:
+def run(
+    config: RunConfig | str, out: str | Path | None = None, *, new: bool = False, quiet: bool = False, **fields: Any
+) -> dict[str, Any]:
     """Trains as `config` says, in a new run directory, and returns the summary.
 
+    The id of an env stands for the preset that fits it; `fields` change single options of either.
     `out` defaults to `runs/<env>-<algorithm>-<scaler>-s<seed>`. A directory that holds a run is refused, unless `new`
     asks for the next free name.
     """
+    config = make_config(config, **fields) if isinstance(config, str) else replace(config, **fields)
     config = resolve(config)
     directory = (
         Path(out) if out else Path("runs") / default_run_name(config.env, config.algorithm, config.scaler, config.seed)
@@ -363,7 +368,7 @@ class Run:
             algorithm=config.algorithm,
             network=parts.network_name,
             num_parameters=sum(parameter.numel() for parameter in parts.learner.network.parameters()),
-            scaler=words[config.scaler],
+            scaler=f"{words[config.scaler]}, minibatches by {config.minibatch_rule}",
             adapts=config.scaler == "adaptive",
             min_horizon=config.min_horizon if config.scaler == "adaptive" else 1,
             max_horizon=parts.longest_horizon,

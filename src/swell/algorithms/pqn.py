@@ -97,6 +97,7 @@ class PQN:
             "minibatches": min(plan.minibatches, indices.shape[0]),
             "minibatch_size": math.ceil(indices.shape[0] / plan.minibatches),
             "epochs": plan.epochs,
+            "gradient_steps_per_sample": len(losses) / indices.shape[0],
             "q_mean": rollout.recorded["values"].mean().item(),
             "learning_rate": learning_rate,
             "epsilon": self.epsilon(progress),
