@@ -116,7 +116,7 @@ def test_an_unknown_preset_is_refused_with_the_nearest_name():
 def test_the_kind_of_env_picks_the_preset():
     assert make_config("CartPole-v1").preset == "classic"
     assert make_config("MinAtar/Breakout-v1").preset == "minatar"
-    assert make_config("pong").preset == "atari"
+    assert make_config("pong").preset == "paper"
     assert make_config("ALE/Pong-v5", preset="release", seed=4).seed == 4
 
 

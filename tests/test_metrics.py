@@ -136,3 +136,18 @@ def _curves(directory: Path) -> dict[str, dict[int, float]]:
     accumulators: Any = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     events = accumulators.EventAccumulator(str(directory)).Reload()
     return {tag: {event.step: event.value for event in events.Scalars(tag)} for tag in events.Tags()["scalars"]}
+
+
+def test_a_folder_that_disappears_costs_the_curves_and_not_the_run(tmp_path):
+    pytest.importorskip("tensorboard")
+    sink = TensorBoardSink(tmp_path / "curves")
+    sink.write({"env_steps": 1, "loss": 0.5})
+
+    def fail(*arguments, **keywords):
+        raise FileNotFoundError("gone")
+
+    sink._writer.add_scalar = fail
+    with pytest.warns(UserWarning, match="TensorBoard stops here: gone"):
+        sink.write({"env_steps": 2, "loss": 0.5})
+    sink.write({"env_steps": 3, "loss": 0.5})
+    sink.close()

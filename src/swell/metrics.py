@@ -1,8 +1,10 @@
 """What a run reports: the contract of a sink, the picture that rows add up to, and TensorBoard's curves."""
 
 import math
+import warnings
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -57,6 +59,7 @@ class TensorBoardSink:
         from torch.utils.tensorboard.writer import SummaryWriter  # here, because the import takes a second
 
         self._writer = SummaryWriter(str(directory), purge_step=purge_step)
+        self._works = True
 
     def write(self, row: Row) -> None:
         for name in row:
@@ -70,12 +73,24 @@ class TensorBoardSink:
         """Notices are not curves."""
 
     def close(self) -> None:
-        self._writer.close()
+        with self._silenced_on_failure():
+            self._writer.close()
 
     def _add(self, tag: str, row: Row, name: str) -> None:
         value, env_steps = number(row, name), finite(row, "env_steps")
-        if value is not None and env_steps is not None and name != "env_steps":
-            self._writer.add_scalar(tag, value, int(env_steps))  # pyright: ignore[reportUnknownMemberType]
+        if self._works and value is not None and env_steps is not None and name != "env_steps":
+            with self._silenced_on_failure():
+                self._writer.add_scalar(tag, value, int(env_steps))  # pyright: ignore[reportUnknownMemberType]
+
+    @contextmanager
+    def _silenced_on_failure(self) -> Generator[None]:
+        """A full disk or a deleted folder costs the curves, not the run: metrics.jsonl is the truth."""
+        try:
+            yield
+        except OSError as error:
+            if self._works:
+                warnings.warn(f"TensorBoard stops here: {error}", stacklevel=2)
+            self._works = False
 
 
 _CHART_GROUPS = {

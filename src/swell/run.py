@@ -14,7 +14,7 @@ import numpy as np
 from swell.build import Parts, build, derive_seed
 from swell.checkpoint import load_newest, prune, save_checkpoint
 from swell.config import RunConfig, config_from_dict
-from swell.console import make_console
+from swell.console import make_console, patient_console, say
 from swell.envs import resolve_env_id
 from swell.errors import DivergedError, OutOfMemoryError, StorageError
 from swell.interrupt import InterruptedRunError, StopRequest
@@ -63,6 +63,7 @@ def run(
     )
     directory = next_free(directory) if new else directory
     create_run_directory(directory)
+    announce(f"starting {config.num_envs} envs of {config.env}", quiet)
     try:
         parts = build(config)
     except BaseException:
@@ -92,12 +93,19 @@ def resume(directory: str | Path, total_env_steps: int | None = None, *, quiet: 
         found = load_newest(directory / "checkpoints", notices.append)
         state = found[1] if found else None
         config = replace(config, threads=described["threads"])
+        announce(f"restoring {config.num_envs} envs of {config.env}", quiet)
         parts = build(config, state["scaler"].get("points") if state else None)
         write_json_atomic(directory / "config.json", {**describe_run(config, parts), "started": described["versions"]})
         continued = Run(config, directory, parts, quiet)
         notices += differences(described, describe_run(config, parts))
         continued.restore(state, notices)
         return continued.drive()
+
+
+def announce(text: str, quiet: bool) -> None:
+    """Said before the display starts: many Atari envs take a while to make."""
+    if not quiet:
+        say(text, patient_console())
 
 
 def resolve(config: RunConfig) -> RunConfig:
