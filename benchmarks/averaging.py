@@ -35,9 +35,8 @@ def main(directory):
     windows = np.lib.stride_tricks.sliding_window_view(np.array(readings), 21)
     trend = np.median(windows, axis=1)
     noise = np.array(readings)[10:-10] - trend
-    print(
-        f"{len(readings)} readings; first 20 average {np.mean(readings[:20]):.3f}, last 20 {np.mean(readings[-20:]):.3f}"
-    )
+    early, late = np.mean(readings[:20]), np.mean(readings[-20:])
+    print(f"{len(readings)} readings; the first 20 average {early:.3f}, the last 20 {late:.3f}")
     print(f"standard deviation around a running median of 21: {noise.std():.3f}")
     print(f"of which 2048 states explain: {np.sqrt(np.mean(trend * (1 - trend)) / 2048):.3f}")
     print("\n| K | readings averaged | warm-up | horizon at the end | spread over phases |\n|---|---|---|---|---|")

@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -55,31 +56,28 @@ def test_every_stored_name_is_explained(finished_run, name):
     assert json.loads((finished_run / name).read_text()).keys() <= explained(METRICS)
 
 
-def test_every_option_is_explained_with_its_default():
-    text = CONFIGURATION.read_text()
-    for field in dataclasses.fields(RunConfig):
-        (row,) = re.findall(rf"^\| `{field.name}` \|.*", text, flags=re.MULTILINE)
-        default = row.split(" | ")[3]
-        if field.default is dataclasses.MISSING:
-            assert default == "required"
-        elif field.default in (True, False, None) and not isinstance(field.default, int | float) | isinstance(
-            field.default, bool
-        ):
-            assert default == {True: "yes", False: "no", None: "none"}[field.default]
-
-
 def options_in_source():
     """Name, default as written and explanation of each field, from the source of RunConfig."""
     module = ast.parse((ROOT / "src" / "swell" / "config.py").read_text())
     (config,) = [node for node in module.body if isinstance(node, ast.ClassDef) and node.name == "RunConfig"]
-    for field, text in zip(config.body, config.body[1:], strict=False):
+    for field, text in pairwise(config.body):
         if isinstance(field, ast.AnnAssign):
-            yield field.target.id, " ".join(ast.literal_eval(text.value).split())
+            default = "required" if field.value is None else str(ast.literal_eval(field.value))
+            yield field.target.id, default, " ".join(ast.literal_eval(text.value).split())
 
 
-@pytest.mark.parametrize(("name", "sentence"), options_in_source())
-def test_the_table_of_options_says_what_the_source_says(name, sentence):
+OPTIONS = list(options_in_source())
+SAID_AS = {"True": "yes", "False": "no", "None": "none", "required": "required"}
+
+
+def test_every_option_is_found_in_the_source():
+    assert [name for name, _, _ in OPTIONS] == [field.name for field in dataclasses.fields(RunConfig)]
+
+
+@pytest.mark.parametrize(("name", "default", "sentence"), OPTIONS, ids=[name for name, _, _ in OPTIONS])
+def test_the_table_of_options_says_what_the_source_says(name, default, sentence):
     (row,) = re.findall(rf"^\| `{name}` \|.*", CONFIGURATION.read_text(), flags=re.MULTILINE)
+    assert row.split(" | ")[3] == SAID_AS.get(default, f"`{default}`")
     assert sentence in row
 
 

@@ -35,7 +35,8 @@ ALLOWED = {
     "wording": {"metrics"},
     "panel": {"metrics", "wording"},
     "console": {"metrics", "panel", "wording"},
-    "checkpoint": {"run_directory"},
+    "state_tree": set(),
+    "checkpoint": {"run_directory", "state_tree"},
 }
 
 

@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import itertools
 import json
-import math
 import os
 import re
 import shutil
@@ -12,9 +11,8 @@ import struct
 import sys
 from collections.abc import Callable, Container
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
 import safetensors.torch
 import torch
 from safetensors import SafetensorError
@@ -22,6 +20,7 @@ from torch import Tensor
 
 from swell.errors import StorageError
 from swell.run_directory import storage_errors, sync_directory, write_durably
+from swell.state_tree import decode_tree, encode_tree
 
 FORMAT = 1
 MANIFEST, TREE, TENSORS = "MANIFEST.json", "state.json", "state.safetensors"
@@ -61,7 +60,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     try:
         tensors = safetensors.torch.load(contents[TENSORS])
         _refuse_non_finite(tensors, f"{path}: ")
-        return _decode(json.loads(contents[TREE]), tensors)
+        return decode_tree(json.loads(contents[TREE]), tensors)
     except (ValueError, TypeError, KeyError, AssertionError, RuntimeError, struct.error, SafetensorError) as error:
         raise StorageError(f"{path} cannot be decoded: {_one_line(error)}") from error
 
@@ -125,88 +124,11 @@ def _step_of(name: str) -> int | None:
 
 
 def _serialise(env_steps: int, state: dict[str, Any]) -> dict[str, bytes]:
-    tensors: dict[str, Tensor] = {}
-    tree = json.dumps(_encode(state, "", tensors), allow_nan=False).encode()
+    tree, tensors = encode_tree(state)
     _refuse_non_finite(tensors, "cannot save: ")
-    contents = {TENSORS: safetensors.torch.save(tensors), TREE: tree}
+    contents = {TENSORS: safetensors.torch.save(tensors), TREE: json.dumps(tree, allow_nan=False).encode()}
     files = {name: _fingerprint(data) for name, data in contents.items()}
     return {**contents, MANIFEST: _seal({"format": FORMAT, "env_steps": env_steps, "files": files})}
-
-
-def _encode(node: Any, path: str, tensors: dict[str, Tensor]) -> Any:
-    """JSON for `node`; what JSON lacks becomes an object with one key that begins with `$`."""
-    if node is None or isinstance(node, bool | str):
-        return node
-    if isinstance(node, Tensor | np.ndarray | np.generic):
-        return _encode_array(cast(Any, node), path, tensors)
-    if isinstance(node, int):
-        return node if node.bit_length() < 64 else {"$int": hex(node)}
-    if isinstance(node, float):
-        return node if math.isfinite(node) else {"$float": struct.pack(">d", node).hex()}
-    if isinstance(node, list | tuple):
-        return [_encode(child, f"{path}/{index}", tensors) for index, child in enumerate(cast("list[Any]", node))]
-    if isinstance(node, dict):
-        return _encode_dict(cast("dict[Any, Any]", node), path, tensors)
-    raise StorageError(f"cannot save {path}: a checkpoint holds no {type(node).__name__}")
-
-
-def _encode_dict(node: dict[Any, Any], path: str, tensors: dict[str, Tensor]) -> Any:
-    if odd := [key for key in node if not isinstance(key, str | int) or isinstance(key, bool)]:
-        raise StorageError(f"cannot save {path}: a key must be a str or an int, got {odd[0]!r}")
-    pairs = [(key, _encode(child, f"{path}/{key}" if path else str(key), tensors)) for key, child in node.items()]
-    if all(isinstance(key, str) and not key.startswith("$") for key in node):
-        return dict(pairs)
-    return {"$dict": [[_encode(key, path, tensors), child] for key, child in pairs]}
-
-
-def _encode_array(node: Any, path: str, tensors: dict[str, Tensor]) -> dict[str, str]:
-    tag = "$tensor" if isinstance(node, Tensor) else "$array" if isinstance(node, np.ndarray) else "$scalar"
-    name = path.encode("ascii", "backslashreplace").decode()
-    while name in tensors or name == "__metadata__":
-        name += "'"
-    tensors[name] = _as_tensor(node, path)
-    return {tag: name}
-
-
-def _as_tensor(node: Any, path: str) -> Tensor:
-    """A contiguous copy on the CPU that shares memory with nothing."""
-    try:
-        if not isinstance(node, Tensor):
-            return torch.as_tensor(np.array(node, dtype=node.dtype.newbyteorder("="), order="C"))
-        if node.layout != torch.strided or node.is_complex():
-            raise TypeError(f"{node.layout}, {node.dtype}")
-        return node.detach().cpu().clone(memory_format=torch.contiguous_format)
-    except TypeError as error:
-        raise StorageError(f"cannot save {path}: a checkpoint holds no such array: {_one_line(error)}") from error
-
-
-def _decode(node: Any, tensors: dict[str, Tensor]) -> Any:
-    if isinstance(node, list):
-        return [_decode(child, tensors) for child in cast("list[Any]", node)]
-    if not isinstance(node, dict):
-        return node
-    tree = cast("dict[str, Any]", node)
-    if len(tree) == 1 and (tag := next(iter(tree))).startswith("$"):
-        return _decode_tagged(tag, tree[tag], tensors)
-    return {key: _decode(child, tensors) for key, child in tree.items()}
-
-
-def _decode_tagged(tag: str, value: Any, tensors: dict[str, Tensor]) -> Any:
-    match tag:
-        case "$tensor":
-            return tensors[value].clone()
-        case "$array":
-            return tensors[value].numpy().copy()
-        case "$scalar":
-            return tensors[value].numpy()[()]
-        case "$int":
-            return int(value, 16)
-        case "$float":
-            return struct.unpack(">d", bytes.fromhex(value))[0]
-        case "$dict":
-            return {_decode(key, tensors): _decode(child, tensors) for key, child in value}
-        case _:
-            raise ValueError(f"unknown tag {tag}")
 
 
 def _refuse_non_finite(tensors: dict[str, Tensor], prefix: str) -> None:
