@@ -95,6 +95,12 @@ def test_the_table_of_presets_has_their_values(name):
     assert set(re.findall(r"`(\w+=[^`]+)`", row)) == differing
 
 
+def test_the_layout_names_every_file():
+    layout = (ROOT / "docs" / "architecture.md").read_text()
+    files = {path.name for path in (ROOT / "src" / "swell").rglob("*.py")} - {"__init__.py", "__main__.py"}
+    assert {name for name in files if name not in layout} == set()
+
+
 def anchors(page):
     """What GitHub makes of the headings of a page."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), flags=re.MULTILINE)

@@ -7,14 +7,15 @@ import signal
 import pytest
 
 from kill import fresh_state, in_child, outcome, resume_and_kill, run_and_kill, run_and_signal, same, small_config
-from swell import checkpoint, run_directory
+from swell import checkpoint, driver, run_directory
 from swell import run as run_module
 from swell.build import build
 from swell.checkpoint import load_newest
 from swell.config import config_from_dict
+from swell.driver import Run
 from swell.errors import ConfigError, StorageError
 from swell.interrupt import InterruptedRunError
-from swell.run import Run, resume, run
+from swell.run import resume, run
 from swell.run_directory import read_json, read_jsonl
 
 ENVS = ["CartPole-v1", "Acrobot-v1", "MinAtar/Breakout-v1", "MinAtar/Asterix-v1"]
@@ -42,16 +43,16 @@ def uninterrupted(tmp_path_factory):
 
 
 POINTS = [
-    (run_module, "save_checkpoint", 2, "before"),
-    (run_module, "save_checkpoint", 3, "after"),
+    (driver, "save_checkpoint", 2, "before"),
+    (driver, "save_checkpoint", 3, "after"),
     (checkpoint.os, "replace", 3, "before"),
     (checkpoint, "write_durably", 8, "after"),
-    (run_module, "prune", 4, "before"),
-    (run_module.Run, "_log", 40, "before"),
-    (run_module.Run, "_evaluate", 1, "after"),
-    (run_module.Run, "_evaluate", 2, "before"),
-    (run_module.Run, "_summarise", 1, "before"),
-    (run_module.Run, "_log", 3, "after"),
+    (driver, "prune", 4, "before"),
+    (driver.Run, "_log", 40, "before"),
+    (driver.Run, "_evaluate", 1, "after"),
+    (driver.Run, "_evaluate", 2, "before"),
+    (driver.Run, "_summarise", 1, "before"),
+    (driver.Run, "_log", 3, "after"),
 ]
 
 
@@ -65,24 +66,24 @@ def test_a_run_killed_at_any_point_ends_like_an_uninterrupted_one(tmp_path, unin
 @pytest.mark.parametrize("env", ENVS[1:])
 def test_a_killed_run_of_another_env_ends_like_an_uninterrupted_one(tmp_path, uninterrupted, env):
     require(env)
-    assert run_and_kill(small_config(env), tmp_path / "run", run_module.Run, "_log", 45)
+    assert run_and_kill(small_config(env), tmp_path / "run", driver.Run, "_log", 45)
     resume(tmp_path / "run", quiet=True)
     assert same(outcome(tmp_path / "run"), uninterrupted(env))
 
 
 def test_an_interval_window_survives_a_kill(tmp_path, uninterrupted):
     config = small_config(window="interval")
-    assert run_and_kill(config, tmp_path / "run", run_module.Run, "_log", 45)
+    assert run_and_kill(config, tmp_path / "run", driver.Run, "_log", 45)
     resume(tmp_path / "run", quiet=True)
     assert same(outcome(tmp_path / "run"), uninterrupted(window="interval"))
 
 
 def test_many_kills_in_one_run_and_during_resume_change_nothing(tmp_path, uninterrupted):
     directory = tmp_path / "run"
-    assert run_and_kill(small_config(), directory, run_module.Run, "_log", 20)
+    assert run_and_kill(small_config(), directory, driver.Run, "_log", 20)
     assert resume_and_kill(directory, run_directory.JsonLines, "truncate_to", 1, "after")
     assert resume_and_kill(directory, run_module, "load_newest", 1)
-    assert resume_and_kill(directory, run_module.Run, "_log", 25)
+    assert resume_and_kill(directory, driver.Run, "_log", 25)
     assert resume_and_kill(directory, checkpoint.os, "replace", 2)
     resume(directory, quiet=True)
     assert same(outcome(directory), uninterrupted())
@@ -107,9 +108,16 @@ PIECES = [
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("killed") / "run"
-    assert run_and_kill(small_config(), directory, run_module.Run, "_log", 45)
-    return directory
+    """A run killed where its next iteration takes no reading, so that a forgotten cadence shows."""
+    config = small_config()
+    for call in range(45, 65, 5):
+        directory = tmp_path_factory.mktemp("killed") / "run"
+        assert run_and_kill(config, directory, driver.Run, "_log", call)
+        found = load_newest(directory / "checkpoints", print)
+        assert found is not None
+        if (found[1]["collector"]["num_rollouts"] + 1) % config.measure_every:
+            return directory
+    raise AssertionError("every checkpoint stood right before a reading")
 
 
 def finish(directory, change):
@@ -154,7 +162,7 @@ def test_a_log_that_is_not_cut_back_would_hold_lines_twice(tmp_path, killed, uni
 
 
 def test_the_log_of_a_resumed_run_has_each_iteration_once(tmp_path):
-    assert run_and_kill(small_config(), tmp_path / "run", run_module.Run, "_log", 45, "after")
+    assert run_and_kill(small_config(), tmp_path / "run", driver.Run, "_log", 45, "after")
     resume(tmp_path / "run", quiet=True)
     iterations = [row["iteration"] for row in read_jsonl(tmp_path / "run" / "metrics.jsonl")]
     assert iterations == list(range(1, len(iterations) + 1))
@@ -200,14 +208,14 @@ def test_a_signal_saves_and_the_resumed_run_ends_like_an_uninterrupted_one(tmp_p
 
 
 def test_the_message_of_a_stopped_run_names_the_way_back(tmp_path, monkeypatch):
-    original = run_module.Run._log
+    original = driver.Run._log
 
     def stop_after_three(self, iteration, seconds):
         original(self, iteration, seconds)
         if iteration.number == 3:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(run_module.Run, "_log", stop_after_three)
+    monkeypatch.setattr(driver.Run, "_log", stop_after_three)
     with pytest.raises(InterruptedRunError, match="swell resume"):
         run(small_config(), tmp_path / "run", quiet=True)
 
@@ -230,7 +238,7 @@ def test_a_finished_run_can_go_on_for_longer(tmp_path):
 
 
 def test_a_run_without_a_checkpoint_starts_anew(tmp_path, uninterrupted):
-    assert run_and_kill(small_config(), tmp_path / "run", run_module.Run, "_log", 2, "after")
+    assert run_and_kill(small_config(), tmp_path / "run", driver.Run, "_log", 2, "after")
     assert not (tmp_path / "run" / "checkpoints").exists()
     resume(tmp_path / "run", quiet=True)
     assert same(outcome(tmp_path / "run"), uninterrupted())
