@@ -13,8 +13,8 @@ import time
 from itertools import islice
 
 from swell.build import build
+from swell.loop import train
 from swell.presets import make_config
-from swell.train import train
 
 
 def measure(case, iterations):

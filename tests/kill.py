@@ -12,8 +12,8 @@ from swell.build import build
 from swell.checkpoint import load_newest
 from swell.errors import SwellError
 from swell.presets import make_config
-from swell.run import resume, run
 from swell.run_directory import read_jsonl
+from swell.runs import resume, run
 
 WALL_CLOCK = ("wall_seconds", "steps_per_second", "seconds_act", "seconds_env", "seconds_update", "seconds_measure")
 
@@ -113,7 +113,8 @@ def outcome(directory: Path):
     found = load_newest(directory / "checkpoints", lambda text: None)
     assert found is not None
     state = found[1]
-    state["collector"].pop("seconds")
+    for part in ("collector", "measurement"):
+        state[part].pop("seconds")
     for name in ("wall_seconds", "train_seconds", "resume_count"):
         state["run"].pop(name)
     state.pop("logs")  # the byte offsets depend on how many digits the clock has

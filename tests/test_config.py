@@ -68,7 +68,7 @@ def test_all_faults_are_listed_at_once():
     [
         {"min_horizon": 128, "max_horizon": 64},
         {"calm_reading": 0.5, "volatile_reading": 0.5},
-        {"target_return": 1.0, "evaluation_episodes": 0},
+        {"target_return": 1.0, "evaluate_every": 0},
     ],
 )
 def test_fields_that_contradict_each_other_are_refused(fields):

@@ -11,8 +11,8 @@ import pytest
 
 from swell.config import RunConfig
 from swell.presets import PRESETS, make_config, preset_config
-from swell.run import resume, run
 from swell.run_directory import read_jsonl
+from swell.runs import resume, run
 
 ROOT = Path(__file__).parents[1]
 DOCS = sorted((ROOT / "docs").glob("*.md"))

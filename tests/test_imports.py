@@ -30,7 +30,7 @@ ALLOWED = {
     "scalers": {"types"},
     "collect": {"envs", "types"},
     "algorithms": {"targets", "losses", "optimize", "schedules", "types"},
-    "train": {"collect", "signals", "types"},
+    "loop": {"collect", "signals", "types"},
     "metrics": set(),
     "wording": {"metrics"},
     "panel": {"metrics", "wording"},
@@ -86,11 +86,17 @@ def test_the_command_line_starts_without_heavy_packages(statement):
 
 
 def test_optional_packages_are_not_imported_by_a_run():
-    assert not loaded_by("import swell.run, swell.envs") & {"ale_py", "minatar", "tensorboard", "imageio"}
+    assert not loaded_by("import swell.runs, swell.envs") & {"ale_py", "minatar", "tensorboard", "imageio"}
 
 
-def test_every_public_name_exists():
-    import swell
-
-    for name in swell.__all__:
-        assert getattr(swell, name) is not None
+@pytest.mark.parametrize("before", ["pass", "import swell.cli, swell.runs, swell.loop, swell.policy"])
+def test_public_names_are_what_they_say_whatever_was_imported_before(before):
+    code = f"""
+{before}
+import inspect, swell
+from swell import *
+for name in swell.__all__:
+    assert inspect.ismodule(getattr(swell, name)) == (name == "presets"), name
+assert callable(run) and callable(train)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

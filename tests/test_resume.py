@@ -7,16 +7,15 @@ import signal
 import pytest
 
 from kill import fresh_state, in_child, outcome, resume_and_kill, run_and_kill, run_and_signal, same, small_config
-from swell import checkpoint, driver, run_directory
-from swell import run as run_module
+from swell import checkpoint, driver, run_directory, runs
 from swell.build import build
 from swell.checkpoint import load_newest
 from swell.config import config_from_dict
 from swell.driver import Run
 from swell.errors import ConfigError, StorageError
 from swell.interrupt import InterruptedRunError
-from swell.run import resume, run
 from swell.run_directory import read_json, read_jsonl
+from swell.runs import resume, run
 
 ENVS = ["CartPole-v1", "Acrobot-v1", "MinAtar/Breakout-v1", "MinAtar/Asterix-v1"]
 
@@ -82,7 +81,7 @@ def test_many_kills_in_one_run_and_during_resume_change_nothing(tmp_path, uninte
     directory = tmp_path / "run"
     assert run_and_kill(small_config(), directory, driver.Run, "_log", 20)
     assert resume_and_kill(directory, run_directory.JsonLines, "truncate_to", 1, "after")
-    assert resume_and_kill(directory, run_module, "load_newest", 1)
+    assert resume_and_kill(directory, runs, "load_newest", 1)
     assert resume_and_kill(directory, driver.Run, "_log", 25)
     assert resume_and_kill(directory, checkpoint.os, "replace", 2)
     resume(directory, quiet=True)

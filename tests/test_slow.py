@@ -8,7 +8,7 @@ import pytest
 
 from kill import outcome, run_and_signal, same, small_config
 from swell.presets import make_config
-from swell.run import resume, run
+from swell.runs import resume, run
 
 pytestmark = pytest.mark.slow
 

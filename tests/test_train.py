@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from swell.build import build
+from swell.loop import train
 from swell.presets import make_config
-from swell.run import run
 from swell.run_directory import read_jsonl
-from swell.train import train
+from swell.runs import run
 
 
 def parts_of(**fields):

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from swell.algorithms.pqn import PQN
     from swell.collect import Collector
     from swell.config import RunConfig
+    from swell.loop import train
     from swell.policy import Policy, evaluate, load_policy
-    from swell.run import resume, run
+    from swell.runs import resume, run
     from swell.scalers import AdaptiveScaler, FixedScaler, RampScaler
     from swell.signals import Measurement, behavioral_divergence
-    from swell.train import train
     from swell.types import BatchPlan, Iteration, Rollout
 
 __version__ = "0.1.0"
@@ -40,9 +40,9 @@ _HOMES = {
     "behavioral_divergence": "signals",
     "evaluate": "policy",
     "load_policy": "policy",
-    "resume": "run",
-    "run": "run",
-    "train": "train",
+    "resume": "runs",
+    "run": "runs",
+    "train": "loop",
 }
 
 __all__ = [

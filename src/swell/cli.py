@@ -1,5 +1,6 @@
 """The command line: train, resume, evaluate, presets. Heavy imports wait until a command needs them."""
 
+import os
 import sys
 import traceback
 from dataclasses import dataclass, replace
@@ -77,6 +78,7 @@ NO_ENV = "ENV"
 def main() -> None:
     """Runs one command; every failure ends in one line and its exit code."""
     arguments = sys.argv[1:]
+    sys.path.append(os.getcwd())  # so that `module:Env-v0` finds the user's own module
     try:
         execute(parse(arguments))
     except SwellError as error:
@@ -119,7 +121,7 @@ def list_presets() -> None:
 
 def train_or_resume(command: Train | Resume) -> None:
     from swell.console import patient_console, say
-    from swell.run import resume, run  # imports torch
+    from swell.runs import resume, run  # imports torch
 
     if isinstance(command, Train):
         summary = run(command.config, command.out, new=command.new, quiet=command.quiet)

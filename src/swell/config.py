@@ -68,7 +68,7 @@ class RunConfig:
     clip_rewards: bool = False
     """The learner sees only the sign of each reward; statistics keep the true score."""
     sticky_actions: Share = 0.0
-    """Atari: chance that an env repeats the last action. The protocol of Machado et al.: 0.25, episodic_life off."""
+    """Atari: chance that an env repeats the last action; Machado et al. use 0.25. MinAtar always has 0.1 or more."""
     noop_max: Annotated[int, Between(0, 1000)] = 30
     """Atari: up to this many random no-ops start each game."""
     reward_scale: Positive = 0.1
@@ -145,7 +145,7 @@ class RunConfig:
     max_gradient_norm: Positive = 10.0
     """Longer gradients are scaled down to this norm."""
     loss_coefficient: Positive = 1.0
-    """Factor on the squared error: 1 as CleanRL and ABS, 0.5 as the PQN authors. It matters only for the clipping."""
+    """Factor on the squared error: 1 as CleanRL and ABS, 0.5 as the PQN authors. It matters for the clipping."""
     truncation_is_termination: bool = False
     """Treats time limits as terminal states, as the reference implementations do; wrong, but comparable."""
 
@@ -227,8 +227,9 @@ def _contradictions(config: RunConfig, unmet: Container[str]) -> list[str]:
         faults.append(f"calm_reading must be less than volatile_reading, got {got}")
     if sound("ramp_horizons") and not config.ramp_horizons:
         faults.append("ramp_horizons must hold at least one horizon, got ()")
-    if sound("target_return") and config.target_return is not None and config.evaluation_episodes == 0:
-        faults.append(f"target_return needs evaluation_episodes of at least 1, got {config.target_return} and 0")
+    for needed in ("evaluation_episodes", "evaluate_every"):
+        if sound("target_return", needed) and config.target_return is not None and getattr(config, needed) == 0:
+            faults.append(f"target_return needs {needed} of at least 1, got {config.target_return} and 0")
     return faults
 
 

@@ -14,12 +14,12 @@ from swell.config import RunConfig
 from swell.console import make_console
 from swell.errors import DivergedError, OutOfMemoryError, StorageError
 from swell.interrupt import InterruptedRunError, StopRequest
+from swell.loop import train
 from swell.metrics import Sink, TensorBoardSink, tensorboard_available
 from swell.panel import RunHeader
 from swell.policy import greedy_returns
 from swell.run_directory import JsonLines, write_json_atomic
 from swell.schedules import Every
-from swell.train import train
 from swell.types import Iteration
 
 CHECKPOINTS_KEPT = 2
@@ -93,10 +93,10 @@ class Run:
         try:
             with StopRequest() as stop:
                 self._iterate(stop)
-            if self.config.evaluation_episodes and not self._is_evaluated():
-                self._evaluate()
+                if self.config.evaluation_episodes and not self._is_evaluated():
+                    self._evaluate()
             return self._summarise("done")
-        except InterruptedRunError:
+        except (InterruptedRunError, KeyboardInterrupt):
             self._summarise("interrupted")
             raise
         except DivergedError as error:
@@ -198,7 +198,8 @@ class Run:
 
     def _target_reached(self) -> bool:
         target = self.config.target_return
-        return target is not None and self._is_evaluated() and self._memory.best_return >= target
+        evaluation = self._memory.evaluation
+        return target is not None and evaluation is not None and evaluation["mean_return"] >= target
 
     def _save_due(self, env_steps: int) -> bool:
         crossed = self._checkpoint_due.crossed(env_steps)
@@ -241,6 +242,7 @@ class Run:
             "env_steps": collector.env_steps,
             "gradient_steps": self.parts.learner.gradient_steps,
             "episodes": collector.episodes.finished,
+            "abandoned_episodes": collector.episodes.abandoned,
             "steps_per_second": collector.env_steps / max(self._memory.train_seconds, 1e-9),
             "wall_seconds": self._wall_seconds(),
             "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,

@@ -55,7 +55,7 @@ class TensorBoardSink:
 
     def __init__(self, directory: Path, purge_step: int | None = None) -> None:
         if not tensorboard_available():
-            raise ConfigError('TensorBoard is not installed: pip install "swell-rl[tensorboard]", or turn it off')
+            raise ConfigError('TensorBoard is not installed: pip install "swell-rl[tensorboard]"')
         from torch.utils.tensorboard.writer import SummaryWriter  # here, because the import takes a second
 
         self._writer = SummaryWriter(str(directory), purge_step=purge_step)

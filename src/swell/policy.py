@@ -104,7 +104,8 @@ def film(policy: Policy, seed: int, path: Path) -> None:
 
 
 def _evaluation_settings(config: RunConfig, num_envs: int, seed: int, render_mode: str | None = None) -> EnvSettings:
-    return env_settings(replace(config, episodic_life=False), num_envs, seed, render_mode)
+    # In one process: a worker for each of a hundred envs would cost more than it brings.
+    return env_settings(replace(config, episodic_life=False, async_envs=False), num_envs, seed, render_mode)
 
 
 def _frames_of_one_episode(policy: Policy, envs: VectorEnv) -> list[np.ndarray]:

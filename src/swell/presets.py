@@ -168,4 +168,4 @@ def _family_base(env: str) -> RunConfig:
     family = env_family(env)
     if family == "atari":
         return replace(pqn_atari(env), total_env_steps=20_000_000, loss_coefficient=1.0)
-    return pqn_minatar(env) if family == "minatar" else classic(env)
+    return replace(pqn_minatar(env), loss_coefficient=1.0) if family == "minatar" else classic(env)

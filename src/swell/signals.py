@@ -94,9 +94,15 @@ class Measurement:
 
     def state_dict(self) -> dict[str, Any]:
         kept = None if self._kept is None else {"states": self._kept.states, "view": self._kept.view}
-        return {"cadence": self._cadence.state_dict(), "generator": self._generator.get_state(), "kept": kept}
+        return {
+            "cadence": self._cadence.state_dict(),
+            "generator": self._generator.get_state(),
+            "kept": kept,
+            "seconds": self.seconds,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._cadence.load_state_dict(state["cadence"])
         self._generator.set_state(state["generator"])
         self._kept = None if state["kept"] is None else Look(**state["kept"])
+        self.seconds = state["seconds"]

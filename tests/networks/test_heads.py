@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from swell.errors import ConfigError
 from swell.networks.encoders import ChannelNorm, as_float
 from swell.networks.heads import make_q_network, resolve_network
 
@@ -72,3 +73,9 @@ def test_the_channel_norm_averages_the_channels_of_each_pixel():
 def test_pictures_with_channels_last_are_turned_round():
     pictures = torch.randint(0, 256, (2, 96, 96, 3), dtype=torch.uint8)
     assert q_network("auto", (96, 96, 3), 5)(pictures).shape == (2, 5)
+
+
+@pytest.mark.parametrize(("name", "shape"), [("pqn-l", (4,)), ("nature-cnn", (4, 10, 10)), ("minatar-cnn", (2, 2, 2))])
+def test_a_network_that_does_not_fit_the_observation_is_refused_in_words(name, shape):
+    with pytest.raises(ConfigError, match=f"network {name} needs pictures"):
+        q_network(name, shape, 3)

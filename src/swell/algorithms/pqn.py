@@ -98,7 +98,7 @@ class PQN:
             "minibatch_size": math.ceil(indices.shape[0] / plan.minibatches),
             "epochs": plan.epochs,
             "gradient_steps_per_sample": len(losses) / indices.shape[0],
-            "q_mean": rollout.recorded["values"].mean().item(),
+            "q_mean": rollout.recorded["values"][rollout.valid].mean().item(),
             "learning_rate": learning_rate,
             "epsilon": self.epsilon(progress),
         }

@@ -149,8 +149,8 @@ def _suggestions(env_id: str, registered: Iterable[str]) -> list[str]:
     """Up to five ids whose names look like this one; versions, case and the old `NoFrameskip` do not count."""
     ids = [*registered, *map(atari_id, ATARI_GAMES), *(f"MinAtar/{_title(game)}-v1" for game in MINATAR_GAMES)]
     by_name: dict[str, str] = {}
-    for known_id in ids:
-        by_name[_bare_name(known_id)] = known_id
+    for known_id in sorted(ids, key=lambda known_id: "/" in known_id):  # plain ids before those of a namespace
+        by_name.setdefault(_bare_name(known_id), known_id)
         by_name[_squashed(_without_version(known_id))] = known_id
     matches = difflib.get_close_matches(_bare_name(env_id), by_name, n=8, cutoff=0.6)
     matches += difflib.get_close_matches(_squashed(_without_version(env_id)), by_name, n=8, cutoff=0.6)

@@ -5,6 +5,7 @@ from typing import Literal
 
 from torch import nn
 
+from swell.errors import ConfigError
 from swell.networks.encoders import (
     MINATAR_CONVOLUTIONS,
     NATURE_CONVOLUTIONS,
@@ -54,6 +55,7 @@ def make_q_network(
             ChannelsFirst(), make_q_network(name, turned, num_actions, hidden, norm_over, multi_skip_head)
         )
     name = resolve_network(name, shape)
+    require_fit(name, shape)
     if name in MULTI_SKIP_BLOCKS:
         return _multi_skip(shape, num_actions, MULTI_SKIP_BLOCKS[name], multi_skip_head)
     if name == "mlp":
@@ -68,6 +70,16 @@ def make_q_network(
     if norm_over == "channels":
         nn.init.normal_(head.weight, std=encoder.features**-0.5)  # Flax's default for the last layer
     return network
+
+
+def require_fit(name: NetworkName, shape: Sequence[int]) -> None:
+    """Says it in words where the convolutions would only fail to multiply."""
+    smallest = {"mlp": 0, "minatar-cnn": 3}.get(name, SMALLEST_NATURE_IMAGE)
+    if name != "mlp" and (len(shape) != 3 or min(shape[1:]) < smallest):
+        wanted = f"pictures of at least {smallest} × {smallest}"
+        raise ConfigError(
+            f"network {name} needs {wanted}, got observations of shape {tuple(shape)}; try --network auto"
+        )
 
 
 def _multi_skip(shape: Sequence[int], num_actions: int, num_blocks: int, head: MultiSkipHead) -> nn.Module:

@@ -73,11 +73,12 @@ def resume(directory: str | Path, total_env_steps: int | None = None, *, quiet: 
         notices: list[str] = []
         found = load_newest(directory / "checkpoints", notices.append)
         state = found[1] if found else None
-        config = replace(config, threads=described["threads"])
+        pinned = replace(config, threads=described["threads"])  # another number of threads changes bits
         announce(f"restoring {config.num_envs} envs of {config.env}", quiet)
-        parts = build(config, state["scaler"].get("points") if state else None)
-        write_json_atomic(directory / "config.json", {**describe_run(config, parts), "started": described["versions"]})
-        continued = Run(config, directory, parts, quiet)
+        parts = build(pinned, state["scaler"].get("points") if state else None)
+        started = described.get("started", described["versions"])
+        write_json_atomic(directory / "config.json", {**describe_run(config, parts), "started": started})
+        continued = Run(pinned, directory, parts, quiet)
         notices += differences(described, describe_run(config, parts))
         continued.restore(state, notices)
         return continued.drive()
