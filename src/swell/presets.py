@@ -17,8 +17,15 @@ def classic(env: str) -> RunConfig:
 
 
 def minatar(env: str) -> RunConfig:
-    """PQN with an adaptive batch for MinAtar, the 32 minibatches of the PQN authors."""
-    return replace(pqn_minatar(env), preset="minatar", scaler="adaptive", total_env_steps=1_000_000)
+    """PQN with an adaptive batch for MinAtar, the 32 minibatches of the PQN authors, tuned for a million steps."""
+    return replace(
+        pqn_minatar(env),
+        preset="minatar",
+        scaler="adaptive",
+        total_env_steps=1_000_000,
+        learning_rate=1e-3,
+        epsilon_end=0.01,
+    )
 
 
 def paper(env: str) -> RunConfig:
