@@ -96,7 +96,7 @@ class RunConfig:
     `size`: minibatches of a fixed size, so gradient steps per sample stay the same while the batch grows."""
     minibatches: Count = 4
     """Minibatches per epoch under the `count` rule. More means more, noisier gradient steps."""
-    minibatch_size: Count = 64
+    minibatch_size: Count = 128
     """Samples in a minibatch under the `size` rule."""
     micro_batch_size: Count = 1024
     """Most samples in one forward pass; larger minibatches accumulate gradients, to the same sum but for rounding."""
@@ -126,7 +126,7 @@ class RunConfig:
     """`truncate` reproduces the public release of ABS, whose horizon stalls at 55 of 64 and 119 of 128."""
 
     # Learning.
-    learning_rate: Positive = 1e-3
+    learning_rate: Positive = 5e-4
     """Step size of RAdam."""
     anneal_learning_rate: bool = True
     """Lets the learning rate fall linearly to 0 over the run."""
