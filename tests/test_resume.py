@@ -14,6 +14,7 @@ from swell.config import config_from_dict
 from swell.driver import Run
 from swell.errors import ConfigError, StorageError
 from swell.interrupt import InterruptedRunError
+from swell.policy import load_policy
 from swell.run_directory import read_json, read_jsonl
 from swell.runs import resume, run
 
@@ -235,6 +236,23 @@ def test_a_finished_run_can_go_on_for_longer(tmp_path):
     assert 4000 <= summary["env_steps"] < 4000 + 8
     steps = [row["env_steps"] for row in read_jsonl(tmp_path / "run" / "metrics.jsonl")]
     assert steps == sorted(set(steps))
+
+
+def test_a_run_killed_after_it_reached_its_target_does_not_train_on(tmp_path):
+    config = small_config(target_return=5.0, evaluate_every=1000)
+    run(config, tmp_path / "whole", quiet=True)
+    assert run_and_kill(config, tmp_path / "run", driver.Run, "_summarise", 1)
+    resume(tmp_path / "run", quiet=True)
+    assert same(outcome(tmp_path / "run"), outcome(tmp_path / "whole"))
+    assert resume(tmp_path / "run", 3000, quiet=True)["env_steps"] >= 3000
+
+
+def test_the_best_policy_is_the_one_that_scored_best(tmp_path):
+    run(small_config(), tmp_path / "run", quiet=True)
+    evaluations = read_jsonl(tmp_path / "run" / "evaluations.jsonl")
+    best = max(evaluations, key=lambda row: row["mean_return"])["env_steps"]
+    assert load_policy(tmp_path / "run", "best").env_steps == best
+    assert load_policy(tmp_path / "run").env_steps == evaluations[-1]["env_steps"]
 
 
 def test_a_run_without_a_checkpoint_starts_anew(tmp_path, uninterrupted):

@@ -83,8 +83,8 @@ def main() -> None:
         execute(parse(arguments))
     except SwellError as error:
         _fail(error, error.exit_code, arguments)
-    except KeyboardInterrupt as error:
-        _fail(error, 130, arguments)
+    except KeyboardInterrupt:
+        _fail(SwellError("stopped at once; `swell resume` goes on from the newest checkpoint"), 130, arguments)
     except Exception as error:  # the last line of defence: no traceback unless asked for
         _fail(error, 1, arguments)
 
@@ -143,16 +143,18 @@ def evaluate(command: Evaluate) -> None:
 
 
 def _report(summary: dict[str, Any]) -> str:
-    from swell.run_directory import read_jsonl
+    from swell.run_directory import read_description, read_jsonl
     from swell.wording import summary_report
 
     directory = summary["directory"]
     rows = read_jsonl(Path(directory) / "metrics.jsonl")
     # What was planned: the very last rollout is cut to the run's total.
     horizons = [row["horizon"] for row in rows[:1]] + [row["next_horizon"] for row in rows[:-1]]
+    total = read_description(Path(directory))["config"]["total_env_steps"]
+    longer = total if summary["env_steps"] < total else 2 * total
     commands = [
         f"swell evaluate {directory} --video {Path(directory) / 'agent.mp4'}",
-        f"swell resume {directory} --steps {2 * summary['env_steps']}",
+        f"swell resume {directory} --steps {longer}",
         "swell train MinAtar/Breakout-v1",
         "swell presets",
     ]

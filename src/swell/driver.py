@@ -1,5 +1,6 @@
 """A run in progress: drives `train`, logs, evaluates and saves, so that it survives whatever ends it."""
 
+import contextlib
 import resource
 import time
 from dataclasses import asdict, dataclass
@@ -93,17 +94,18 @@ class Run:
         try:
             with StopRequest() as stop:
                 self._iterate(stop)
-                if self.config.evaluation_episodes and not self._is_evaluated():
-                    self._evaluate()
+            # From here on everything is saved: a signal may end the process at once.
+            if self.config.evaluation_episodes and not self._is_evaluated() and self._evaluate():
+                self._save()
             return self._summarise("done")
         except (InterruptedRunError, KeyboardInterrupt):
-            self._summarise("interrupted")
+            self._summarise_if_possible("interrupted")
             raise
         except DivergedError as error:
-            self._summarise("diverged")
+            self._summarise_if_possible("diverged")
             raise DivergedError(f"{error}; {self._last_good()}; lower learning_rate") from error
         except BaseException as error:
-            self._summarise("failed")
+            self._summarise_if_possible("failed")
             if isinstance(error, MemoryError) or "not enough memory" in str(error):
                 way_out = "lower max_horizon, num_envs or micro_batch_size"
                 raise OutOfMemoryError(f"out of memory: {error}; {way_out}") from error
@@ -115,6 +117,8 @@ class Run:
 
     def _iterate(self, stop: StopRequest) -> None:
         parts, config = self.parts, self.config
+        if self._target_reached():  # killed between the checkpoint that says so and the summary
+            return
         iterations = train(parts.collector, parts.learner, parts.measurement, parts.scaler, config.total_env_steps)
         before = time.perf_counter()
         for iteration in iterations:
@@ -165,7 +169,7 @@ class Run:
         return self._memory.wall_seconds + time.perf_counter() - self._started
 
     def _evaluate(self) -> bool:
-        """Plays greedy episodes; True if they are the best so far."""
+        """Plays greedy episodes; True if they are the best of a run that picks its best by evaluations."""
         env_steps = self.parts.collector.env_steps
         # A seed of its own for each evaluation, apart from training's.
         seed = derive_seed(self.config.seed, "evaluation", env_steps)
@@ -184,7 +188,7 @@ class Run:
         self._evaluations.write(row)
         for sink in self._sinks:
             sink.evaluation(row)
-        return self._note_score(mean)
+        return self._evaluation_due is not None and self._note_score(mean)
 
     def _note_score(self, score: float) -> bool:
         if score <= self._memory.best_return:
@@ -256,6 +260,11 @@ class Run:
             summary["evaluation_env_steps"] = evaluation["env_steps"]
         write_json_atomic(self.directory / "summary.json", {k: v for k, v in summary.items() if k != "directory"})
         return summary
+
+    def _summarise_if_possible(self, status: str) -> None:
+        """A summary that cannot be written must not hide what went wrong."""
+        with contextlib.suppress(StorageError):
+            self._summarise(status)
 
     def _last_good(self) -> str:
         names = sorted(path.name for path in (self.directory / "checkpoints").glob("step-*"))

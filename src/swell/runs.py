@@ -59,14 +59,14 @@ def run(
 def resume(directory: str | Path, total_env_steps: int | None = None, *, quiet: bool = False) -> dict[str, Any]:
     """Continues the run in `directory` from its newest good checkpoint; a finished run is returned as it is.
 
-    `total_env_steps` lets a run go on for longer (or shorter) than it was asked to.
+    `total_env_steps` lets a run go on for longer (or shorter) than it was asked to, whatever target it had.
     """
     directory = Path(directory)
     described = read_description(directory)
     config = config_from_dict(described["config"])
     summary = read_json(directory / "summary.json") if (directory / "summary.json").exists() else {}
     if total_env_steps is not None:
-        config = replace(config, total_env_steps=total_env_steps)
+        config = replace(config, total_env_steps=total_env_steps, target_return=None)
     if summary.get("status") == "done" and total_env_steps in (None, described["config"]["total_env_steps"]):
         return {**summary, "directory": str(directory)}
     with RunLock(directory):
