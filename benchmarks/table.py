@@ -45,9 +45,8 @@ def main(table, *groups):
     for label, rows in found.items():
         steps = f"{np.mean([row['gradient_steps'] for row in rows]):,.0f}"
         longest = ", ".join(str(row["longest_horizon"]) for row in rows)
-        print(
-            f"| {label} | {describe(rows, 'final_return')} | {describe(rows, 'evaluation_return')} | {steps} | {longest} |"
-        )
+        cells = [label, describe(rows, "final_return"), describe(rows, "evaluation_return"), steps, longest]
+        print(f"| {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":
