@@ -1,9 +1,11 @@
 """The command line: train, resume, evaluate, presets. Heavy imports wait until a command needs them."""
 
 import os
+import shutil
 import sys
 import traceback
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, Union, cast
 
@@ -152,13 +154,20 @@ def _report(summary: dict[str, Any]) -> str:
     horizons = [row["horizon"] for row in rows[:1]] + [row["next_horizon"] for row in rows[:-1]]
     total = read_description(Path(directory))["config"]["total_env_steps"]
     longer = total if summary["env_steps"] < total else 2 * total
-    commands = [
-        f"swell evaluate {directory} --video {Path(directory) / 'agent.mp4'}",
-        f"swell resume {directory} --steps {longer}",
-        "swell train MinAtar/Breakout-v1",
-        "swell presets",
+    return summary_report(summary, horizons, next_commands(directory, longer))
+
+
+def next_commands(directory: str, longer: int) -> list[str]:
+    """What one might try now, as it works from here: with what is installed, and by a path where `swell` is not found."""
+    swell = "swell" if shutil.which("swell") else sys.argv[0]
+    video = f" --video {Path(directory) / 'agent.mp4'}" if find_spec("imageio") else ""
+    other = "MinAtar/Breakout-v1" if find_spec("minatar") else "Acrobot-v1"
+    return [
+        f"{swell} evaluate {directory}{video}",
+        f"{swell} resume {directory} --steps {longer}",
+        f"{swell} train {other}",
+        f"{swell} presets",
     ]
-    return summary_report(summary, horizons, commands)
 
 
 def _parse_with(arguments: list[str], defaults: RunConfig) -> Command:
