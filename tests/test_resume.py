@@ -71,6 +71,17 @@ def test_a_killed_run_of_another_env_ends_like_an_uninterrupted_one(tmp_path, un
     assert same(outcome(tmp_path / "run"), uninterrupted(env))
 
 
+def test_a_killed_atari_run_replays_its_games_and_ends_like_an_uninterrupted_one(tmp_path, uninterrupted):
+    pytest.importorskip("ale_py")
+    fields = {"total_env_steps": 480, "num_envs": 4, "checkpoint_every": 150, "evaluate_every": 0}
+    fields |= {"evaluation_episodes": 0, "min_horizon": 4, "max_horizon": 8}
+    config = small_config("ALE/Pong-v5", **fields)
+    assert run_and_kill(config, tmp_path / "run", driver.Run, "_log", 14)
+    resume(tmp_path / "run", quiet=True)
+    assert read_json(tmp_path / "run" / "config.json")["resume"].startswith("exact by replay")
+    assert same(outcome(tmp_path / "run"), uninterrupted("ALE/Pong-v5", **fields))
+
+
 def test_an_interval_window_survives_a_kill(tmp_path, uninterrupted):
     config = small_config(window="interval")
     assert run_and_kill(config, tmp_path / "run", driver.Run, "_log", 45)

@@ -158,7 +158,7 @@ def _report(summary: dict[str, Any]) -> str:
 
 
 def next_commands(directory: str, longer: int) -> list[str]:
-    """What one might try now, as it works from here: with what is installed, and by a path where `swell` is not found."""
+    """What one might try now: with what is installed, and by a path where `swell` itself is not found."""
     swell = "swell" if shutil.which("swell") else sys.argv[0]
     video = f" --video {Path(directory) / 'agent.mp4'}" if find_spec("imageio") else ""
     other = "MinAtar/Breakout-v1" if find_spec("minatar") else "Acrobot-v1"
