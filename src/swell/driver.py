@@ -1,7 +1,7 @@
 """A run in progress: drives `train`, logs, evaluates and saves, so that it survives whatever ends it."""
 
 import contextlib
-import resource
+import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,6 +30,16 @@ PROMISES = {
     "replay": "exact by replay: unfinished episodes are played again on resume and checked against the saved frames",
     "continuing": "continuing: weights, optimizer, scaler and counters are exact, unfinished episodes start anew",
 }
+
+
+def peak_memory() -> dict[str, float]:
+    """The most memory this process ever held; absent on Windows, which keeps no such count here."""
+    if sys.platform == "win32":
+        return {}
+    import resource
+
+    unit = 2**20 if sys.platform == "darwin" else 2**10  # macOS counts bytes, Linux kilobytes
+    return {"peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit}
 
 
 def resume_promise(parts: Parts) -> str:
@@ -249,7 +259,7 @@ class Run:
             "abandoned_episodes": collector.episodes.abandoned,
             "steps_per_second": collector.env_steps / max(self._memory.train_seconds, 1e-9),
             "wall_seconds": self._wall_seconds(),
-            "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            **peak_memory(),
         }
         if collector.episodes.returns:
             summary["final_return"] = float(np.mean(collector.episodes.returns))
