@@ -32,7 +32,16 @@ def trained(tmp_path_factory):
 
 def test_training_ends_with_a_report_and_the_next_commands(trained):
     _, result = trained
-    for words in ("done", "run ", "return", "evaluation", "horizon", "gradient steps", "evaluate run", "resume run --steps"):
+    for words in (
+        "done",
+        "run ",
+        "return",
+        "evaluation",
+        "horizon",
+        "gradient steps",
+        "evaluate run",
+        "resume run --steps",
+    ):
         assert words in result.stdout
 
 

@@ -35,7 +35,8 @@ ROLLOUT = rollout_of(STATES, torch.ones(10, 10, dtype=torch.bool))
 
 
 def measurement(window="iteration", num_states=2048, every=1, unit="iterations"):
-    return Measurement(BEHAVIORAL_DIVERGENCE, every, unit, window, num_states, Generator().manual_seed(0))
+    generator = Generator().manual_seed(0)
+    return Measurement(BEHAVIORAL_DIVERGENCE, every, unit, window, num_states, generator, torch.device("cpu"))
 
 
 @given(ACTIONS, ACTIONS)

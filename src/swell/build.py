@@ -69,7 +69,7 @@ def build(config: RunConfig, points: Points | None = None) -> Parts:
     return Parts(
         collector=Collector(envs, longest, device),
         learner=make_learner(config, shape, num_actions, device),
-        measurement=make_measurement(config),
+        measurement=make_measurement(config, device),
         scaler=make_scaler(config, points or []),
         network_name=network_name,
         device=device,
@@ -134,7 +134,7 @@ def make_learner(config: RunConfig, shape: tuple[int, ...], num_actions: int, de
     return PQN(network, num_actions, settings, derive_seed(config.seed, "learner"))
 
 
-def make_measurement(config: RunConfig) -> Measurement:
+def make_measurement(config: RunConfig, device: torch.device) -> Measurement:
     return Measurement(
         BEHAVIORAL_DIVERGENCE,
         config.measure_every,
@@ -142,6 +142,7 @@ def make_measurement(config: RunConfig) -> Measurement:
         config.window,
         config.probe_states,
         Generator().manual_seed(derive_seed(config.seed, "probes")),
+        device,
     )
 
 

@@ -53,7 +53,14 @@ class Measurement:
     """
 
     def __init__(
-        self, signal: Signal, every: int, unit: Unit, window: Window, num_states: int, generator: Generator
+        self,
+        signal: Signal,
+        every: int,
+        unit: Unit,
+        window: Window,
+        num_states: int,
+        generator: Generator,
+        device: torch.device | str = "cpu",
     ) -> None:
         self.signal = signal
         self.seconds = 0.0
@@ -61,6 +68,7 @@ class Measurement:
         self._window: Window = window
         self._num_states = num_states
         self._generator = generator
+        self._device = device
         self._cadence = Every(every)
         self._kept: Look | None = None
 
@@ -104,5 +112,6 @@ class Measurement:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._cadence.load_state_dict(state["cadence"])
         self._generator.set_state(state["generator"])
-        self._kept = None if state["kept"] is None else Look(**state["kept"])
+        kept = state["kept"]
+        self._kept = None if kept is None else Look(kept["states"].to(self._device), kept["view"].to(self._device))
         self.seconds = state["seconds"]
