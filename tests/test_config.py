@@ -140,6 +140,8 @@ def test_the_atari_presets_hold_the_published_numbers():
     assert (paper.discount, paper.trace_decay, paper.max_gradient_norm) == (0.99, 0.65, 10.0)
     assert (authors.scaler, authors.horizon, authors.minibatches, authors.epochs) == ("fixed", 32, 32, 2)
     assert authors.total_env_steps == 50_000_000
+    release = preset_config("release", "ALE/Pong-v5")
+    assert (paper.episodic_life, release.episodic_life, authors.episodic_life) == (False, True, True)
     assert preset_config("pqn-l", "ALE/Pong-v5").max_horizon == 128
     assert preset_config("pqn-xl", "ALE/Pong-v5").network == "pqn-xl"
 

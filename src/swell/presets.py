@@ -38,6 +38,7 @@ def paper(env: str) -> RunConfig:
         _family_base(env),
         preset="paper",
         scaler="adaptive",
+        episodic_life=False,  # "Life Information: False" in its tables; its code, and PQN's authors, use it
         min_horizon=16,
         max_horizon=64,
         measure_every=50,
@@ -57,6 +58,7 @@ def release(env: str) -> RunConfig:
     return replace(
         paper(env),
         preset="release",
+        episodic_life=env_family(env) == "atari",
         history=20,
         warmup_readings=10,
         rounding="truncate",
