@@ -205,3 +205,27 @@ def test_a_closed_pipe_does_not_stop_a_run(tmp_path):
     command = " ".join([*SWELL, "train", "CartPole-v1", *SMALL, "--out", "run"])
     subprocess.run(f"{command} | head -n 1", shell=True, cwd=tmp_path, capture_output=True, check=True)
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "done"
+
+
+FAULTY = """
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+
+class Faulty(CartPoleEnv):
+    def step(self, action):
+        self.calls = getattr(self, "calls", 0) + 1
+        if self.calls > 70:
+            raise RuntimeError("the motor is on fire")
+        return super().step(action)
+
+gymnasium.register("Faulty-v0", entry_point=Faulty, max_episode_steps=500)
+"""
+
+
+def test_an_env_that_raises_exits_4_and_says_where(tmp_path):
+    (tmp_path / "faulty.py").write_text(FAULTY)
+    result = swell("train", "faulty:Faulty-v0", *SMALL, "--out", "run", cwd=tmp_path)
+    assert result.returncode == 4, result.stderr
+    assert "the motor is on fire" in last_line(result) and "Faulty-v0" in last_line(result)
+    assert "Traceback" not in result.stderr
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "failed"

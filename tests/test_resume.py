@@ -291,3 +291,29 @@ def test_only_one_process_may_work_in_a_run_directory(tmp_path, killed):
     shutil.copytree(killed, tmp_path / "run")
     with run_directory.RunLock(tmp_path / "run"):
         assert in_child(lambda: resume(tmp_path / "run", quiet=True)) == 2
+
+
+def full_disk(times):
+    """A save_checkpoint that fails so many times and then works."""
+    failures = iter(range(times))
+
+    def save(*arguments):
+        if next(failures, None) is not None:
+            raise StorageError("cannot save 3 MB (0 MB free)")
+        return checkpoint.save_checkpoint(*arguments)
+
+    return save
+
+
+def test_a_full_disk_costs_checkpoints_and_not_the_run(tmp_path, monkeypatch, capsys, uninterrupted):
+    monkeypatch.setattr(driver, "save_checkpoint", full_disk(times=2))
+    assert run(small_config(), tmp_path / "run")["status"] == "done"
+    assert capsys.readouterr().out.count("checkpoint not written") == 2
+    assert same(outcome(tmp_path / "run")["metrics"], uninterrupted()["metrics"])
+
+
+def test_a_disk_that_stays_full_ends_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(driver, "save_checkpoint", full_disk(times=3))
+    with pytest.raises(StorageError, match="0 MB free"):
+        run(small_config(), tmp_path / "run", quiet=True)
+    assert read_json(tmp_path / "run" / "summary.json")["status"] == "failed"
