@@ -127,6 +127,11 @@ def test_every_env_plays_its_share_so_that_short_episodes_are_not_favoured(episo
     assert sorted(returns) == sorted([6.0] * ((episodes + 1) // 2) + [10.0] * (episodes // 2))
 
 
+def test_no_env_plays_for_another():
+    returns = play_episodes(lambda observations: torch.zeros(observations.shape[0]), ScriptedEnvs(num_envs=5), 5, CPU)
+    assert sorted(returns) == [6.0, 10.0, 15.0, 21.0, 28.0]
+
+
 def test_buffers_are_not_allocated_again():
     collector = Collector(ScriptedEnvs(), 10, CPU)
     addresses = {collector.collect(Onlooker(), horizon, FOREVER).observations.data_ptr() for horizon in (3, 10, 5)}

@@ -1,7 +1,9 @@
 """The loop: measuring is harmless, seeds decide everything, stopping between iterations costs nothing."""
 
+import random
 from itertools import islice
 
+import numpy as np
 import pytest
 import torch
 
@@ -36,6 +38,19 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another():
     assert first == second
     assert torch.equal(weights(one), weights(two))
     assert not torch.equal(weights(one), weights(three))
+
+
+def test_readings_of_a_few_states_follow_the_seed():
+    (first, _), (second, _) = trained(probe_states=16), trained(probe_states=16)
+    assert [iteration.reading for iteration in first] == [iteration.reading for iteration in second]
+
+
+def test_nobody_draws_from_a_global_generator():
+    before = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()
+    trained(total_env_steps=1000)
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert np.random.get_state()[1].tolist() == before[1]
+    assert random.getstate() == before[2]
 
 
 def test_measuring_does_not_change_training():

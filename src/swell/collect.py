@@ -213,7 +213,7 @@ def play_episodes(
     returns: list[float] = []
     running = np.zeros(envs.num_envs)
     observations = envs.reset()
-    while share.any():
+    while (share > 0).any():
         actions = policy(torch.from_numpy(observations).to(device))
         result = envs.step(actions.cpu().numpy())
         running += result.scores

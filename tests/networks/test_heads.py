@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from torch import nn
 
 from swell.errors import ConfigError
-from swell.networks.encoders import ChannelNorm, as_float
+from swell.networks.encoders import WIDE_CONVOLUTIONS, ChannelNorm, ImageEncoder, MultiSkipEncoder, as_float
 from swell.networks.heads import make_q_network, resolve_network
 
 ATARI = (4, 84, 84)
@@ -50,6 +51,13 @@ def test_the_first_predictions_are_finite_and_tell_observations_apart(name, head
     q_values = q_network(name, ATARI, 6, head=head)(observations)
     assert q_values.isfinite().all()
     assert q_values[0].tolist() != q_values[1].tolist()
+
+
+def test_every_block_gets_the_projected_features_again():
+    images = ImageEncoder((4, 36, 36), WIDE_CONVOLUTIONS, 0, "map")
+    encoder = MultiSkipEncoder(images, 8, [nn.Identity() for _ in range(3)])
+    observations = torch.randint(0, 256, (2, 4, 36, 36), dtype=torch.uint8)
+    torch.testing.assert_close(encoder(observations), 4.0 * encoder.project(images(observations)))
 
 
 def test_the_release_head_makes_q_values_that_sum_to_zero():
