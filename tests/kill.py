@@ -34,6 +34,10 @@ def small_config(env="CartPole-v1", **fields):
         "checkpoint_every": 700,
         "epsilon_fraction": 0.5,
         "threads": 1,
+        # Lively to the end, whatever the presets say: readings that are all 0 would hide a forgotten history.
+        "learning_rate": 2e-3,
+        "anneal_learning_rate": False,
+        "minibatch_rule": "count",
         "max_episode_steps": 200,
         "minibatches": 4,
     }

@@ -162,7 +162,7 @@ def test_dropping_a_saved_piece_changes_the_outcome(tmp_path, killed, uninterrup
 @pytest.mark.parametrize(("log", "name"), [("metrics", "_log"), ("evaluations", "_evaluate")])
 def test_a_log_that_is_not_cut_back_would_hold_lines_twice(tmp_path, uninterrupted, log, name):
     directory = tmp_path / "run"
-    assert run_and_kill(small_config(), directory, driver.Run, name, {"_log": 12, "_evaluate": 1}[name], "after")
+    assert run_and_kill(small_config(), directory, driver.Run, name, {"_log": 45, "_evaluate": 1}[name], "after")
 
     def keep_all(state, fresh):
         size = (directory / f"{log}.jsonl").stat().st_size
