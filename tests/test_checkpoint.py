@@ -1,11 +1,9 @@
 """Checkpoints: what goes in comes out, what was damaged is noticed, and no crash or full disk loses a good one."""
 
 import ast
-import contextlib
 import errno
 import json
 import os
-import resource
 import shutil
 import struct
 import tempfile
@@ -22,6 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import swell
+from full_disk import files_limited_to
 from swell import checkpoint
 from swell.checkpoint import (
     UnknownFormatError,
@@ -625,17 +624,6 @@ def test_a_full_disk_keeps_what_is_there_and_leaves_no_rubbish(
     assert "\n" not in str(caught.value)
     write_steps(tmp_path, 3)
     assert newest_step(tmp_path) == 3
-
-
-@contextlib.contextmanager
-def files_limited_to(size: int) -> Iterator[None]:
-    """A real error from the system; it must end before pytest writes its own output to a file."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_write_that_the_system_cuts_short_keeps_what_is_there(tmp_path: Path) -> None:

@@ -1,10 +1,8 @@
 """The run directory: never overwritten, one process at a time, and logs without torn or doubled lines."""
 
-import contextlib
 import errno
 import json
 import os
-import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from full_disk import files_limited_to
 from swell.errors import ConfigError, StorageError
 from swell.run_directory import (
     JsonLines,
@@ -317,17 +316,6 @@ def test_garbage_before_the_last_line_is_refused_by_its_number(tmp_path: Path) -
 
 def test_a_log_that_is_not_there_has_no_rows(tmp_path: Path) -> None:
     assert read_jsonl(tmp_path / "absent.jsonl") == []
-
-
-@contextlib.contextmanager
-def files_limited_to(size: int) -> Iterator[None]:
-    """A real error from the system; it must end before pytest writes its own output to a file."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_full_disk_tears_no_line_of_the_log(log: JsonLines) -> None:
