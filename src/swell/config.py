@@ -6,7 +6,7 @@ import math
 import types
 from collections.abc import Container
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 import tyro
 
@@ -244,7 +244,8 @@ def _unmet(value: object, hint: Any) -> str | None:
         base, *notes = get_args(hint)
         ranges = [note for note in notes if isinstance(note, Between)]
         wrong = _unmet(value, base)
-        return _describe(base, ranges) if wrong or not all(bounds.allows(value) for bounds in ranges) else None  # type: ignore[arg-type]
+        outside = wrong or not all(bounds.allows(cast(float, value)) for bounds in ranges)
+        return _describe(base, ranges) if outside else None
     if origin in (Union, types.UnionType):
         unmet = [_unmet(value, option) for option in get_args(hint)]
         return None if None in unmet else " or ".join(text for text in unmet if text)
