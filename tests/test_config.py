@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swell.config import RunConfig, config_from_dict, did_you_mean
+from swell.config import RunConfig, config_from_dict
 from swell.errors import ConfigError
 from swell.presets import PRESETS, describe_presets, make_config, preset_config
+from swell.validation import did_you_mean
 
 HINTS = get_type_hints(RunConfig)
 FIELDS = [field.name for field in dataclasses.fields(RunConfig)]
@@ -22,7 +23,7 @@ CHOICES = [name for name in FIELDS if get_origin(HINTS[name]) is Literal]
 FLAGS = [name for name in FIELDS if HINTS[name] is bool]
 BAD = [
     *[(name, value) for name in COUNTS for value in (-1, 1.5, "many", None, True, math.nan)],
-    *[(name, value) for name in NUMBERS for value in (-0.1, math.nan, math.inf, "half", None, False)],
+    *[(name, value) for name in NUMBERS for value in (-10.1, math.nan, math.inf, "half", None, False)],
     *[(name, value) for name in CHOICES for value in ("", "no such", None, 3)],
     *[(name, value) for name in FLAGS for value in (1, "yes", None)],
     *[("env", value) for value in ("", None, 3)],

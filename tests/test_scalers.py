@@ -7,7 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swell.scalers import AdaptiveRule, AdaptiveScaler, Effort, FixedScaler, RampScaler, nonstationarity, steps_of
+from swell.noise_scale import LARGEST_NOISE_SCALE
+from swell.scalers import (
+    AdaptiveRule,
+    AdaptiveScaler,
+    Effort,
+    FixedScaler,
+    NoiseScaleRule,
+    NoiseScaleScaler,
+    RampScaler,
+    nonstationarity,
+    steps_of,
+)
 
 EFFORT = Effort(
     num_envs=128,
@@ -30,6 +41,7 @@ RULE = AdaptiveRule(
     rounding="nearest",
 )
 RELEASE = replace(RULE, history=20, warmup_readings=10, rounding="truncate")
+NOISE_RULE = NoiseScaleRule(min_horizon=16, max_horizon=64, batch_per_noise_scale=1.0, smoothing=1.0)
 READINGS = st.floats(0, 1)
 RULES = st.builds(
     lambda low, extra, smoothing, interpolation, history: replace(
@@ -100,6 +112,23 @@ def test_the_thresholds_map_to_the_exact_ends():
         assert nonstationarity(0.0, 0.05, 0.95, interpolation) == 0.0
 
 
+@pytest.mark.parametrize("interpolation", ["log", "linear"])
+def test_calm_may_be_the_larger_threshold(interpolation):
+    """As with the effective sample size, which falls as the policy moves."""
+    shares = [nonstationarity(reading, 0.9, 0.3, interpolation) for reading in (1.0, 0.9, 0.6, 0.3, 0.0)]
+    assert (shares[0], shares[1], shares[3], shares[4]) == (0.0, 0.0, 1.0, 1.0)
+    expected = 0.5 if interpolation == "linear" else math.log(0.9 / 0.6) / math.log(0.9 / 0.3)
+    assert shares[2] == pytest.approx(expected)
+    rule = replace(RULE, calm_reading=0.9, volatile_reading=0.3, interpolation=interpolation)
+    assert (rule.target(1.0), rule.target(0.3)) == (64.0, 16.0)
+
+
+@given(READINGS, st.sampled_from(["log", "linear"]))
+def test_swapping_the_thresholds_turns_the_rule_around(reading, interpolation):
+    one = nonstationarity(reading, 0.05, 0.95, interpolation)
+    assert nonstationarity(reading, 0.95, 0.05, interpolation) == pytest.approx(1.0 - one)
+
+
 @pytest.mark.parametrize(
     ("reading", "target_64", "target_128"), [(0.1, 52.70, 101.63), (0.2, 41.40, 75.27), (0.5, 26.47, 40.42)]
 )
@@ -129,10 +158,11 @@ def test_history_averages_readings_before_the_rule_sees_them():
     assert after(jump, [0.1, 0.3]) == after(replace(jump, history=1), [0.2])
 
 
+@pytest.mark.parametrize("scaler", [AdaptiveScaler(EFFORT, RULE), NoiseScaleScaler(EFFORT, NOISE_RULE)])
 @pytest.mark.parametrize("reading", [math.nan, math.inf, -0.1])
-def test_a_reading_that_is_no_share_is_refused(reading):
+def test_a_reading_that_is_no_amount_is_refused(scaler, reading):
     with pytest.raises(ValueError, match="reading"):
-        AdaptiveScaler(EFFORT, RULE).adjust(reading)
+        scaler.adjust(reading)
 
 
 def test_a_restored_scaler_goes_on_exactly():
@@ -145,6 +175,52 @@ def test_a_restored_scaler_goes_on_exactly():
     restored.load_state_dict(scaler.state_dict())
     for twin in (scaler, restored):
         twin.adjust(0.05)
+    assert restored.state_dict() == scaler.state_dict()
+
+
+@given(st.floats(0, 1e5), st.integers(1, 8), st.floats(0.1, 4))
+def test_a_fixed_number_of_minibatches_makes_each_as_large_as_the_noise_scale(noise_scale, minibatches, ratio):
+    scaler = NoiseScaleScaler(
+        replace(EFFORT, minibatches=minibatches), replace(NOISE_RULE, batch_per_noise_scale=ratio)
+    )
+    scaler.adjust(noise_scale)
+    if 16 < horizon(scaler) < 64:
+        one_step = 128 / minibatches  # the minibatch is whole env steps, so this is how near it can come
+        assert 128 * horizon(scaler) / minibatches == pytest.approx(ratio * noise_scale, abs=0.51 * one_step)
+
+
+def test_minibatches_of_a_fixed_size_make_the_rollout_as_large_as_the_noise_scale():
+    scaler = NoiseScaleScaler(replace(EFFORT, minibatch_rule="size"), NOISE_RULE)
+    scaler.adjust(128 * 40.0)
+    assert horizon(scaler) == 40
+
+
+def test_the_noise_scale_stays_within_the_bounds_and_an_infinite_one_asks_for_the_largest_batch():
+    scaler = NoiseScaleScaler(EFFORT, NOISE_RULE)
+    assert horizon(scaler) == 16
+    for reading, expected in [(LARGEST_NOISE_SCALE, 64), (0.0, 16), (1e300, 64)]:
+        scaler.adjust(reading)
+        assert horizon(scaler) == expected
+
+
+def test_an_infinite_noise_scale_moves_a_smoothed_horizon_no_faster_than_the_largest_batch_would():
+    smooth = replace(NOISE_RULE, smoothing=0.25)
+    infinite, large = NoiseScaleScaler(EFFORT, smooth), NoiseScaleScaler(EFFORT, smooth)
+    infinite.adjust(LARGEST_NOISE_SCALE)
+    large.adjust(64 * 128 / 4)
+    assert infinite.state_dict() == large.state_dict() == {"horizon": 28.0}
+    for _ in range(20):
+        infinite.adjust(LARGEST_NOISE_SCALE)
+    assert horizon(infinite) == 64
+
+
+def test_a_restored_noise_scale_scaler_goes_on_exactly():
+    rule = replace(NOISE_RULE, smoothing=0.3)
+    scaler, restored = NoiseScaleScaler(EFFORT, rule), NoiseScaleScaler(EFFORT, rule)
+    scaler.adjust(1000.0)
+    restored.load_state_dict(scaler.state_dict())
+    for twin in (scaler, restored):
+        twin.adjust(1500.0)
     assert restored.state_dict() == scaler.state_dict()
 
 

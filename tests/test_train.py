@@ -1,7 +1,8 @@
 """The loop: measuring is harmless, seeds decide everything, stopping between iterations costs nothing."""
 
+import math
 import random
-from itertools import islice
+from itertools import islice, pairwise
 
 import numpy as np
 import pytest
@@ -53,9 +54,24 @@ def test_nobody_draws_from_a_global_generator():
     assert random.getstate() == before[2]
 
 
-def test_measuring_does_not_change_training():
-    _, never = trained(scaler="fixed", measure_every=10**6)
-    _, often = trained(scaler="fixed", measure_every=1)
+@pytest.mark.parametrize(
+    ("algorithm", "signal"),
+    [
+        ("pqn", "behavioral_divergence"),
+        ("pqn", "gradient_noise_scale"),
+        ("ppo", "behavioral_divergence"),
+        ("ppo", "kl_divergence"),
+        ("ppo", "effective_sample_size"),
+        ("ppo", "gradient_noise_scale"),
+    ],
+)
+def test_measuring_does_not_change_training(algorithm, signal):
+    fields = {"algorithm": algorithm, "scaler": "fixed", "signal": signal, "horizon": 32, "total_env_steps": 2000}
+    if signal == "effective_sample_size":
+        fields |= {"calm_reading": 0.95, "volatile_reading": 0.5}
+    _, never = trained(**fields, measure_every=10**6)
+    iterations, often = trained(**fields, measure_every=1)
+    assert all(iteration.reading is not None for iteration in iterations)
     assert torch.equal(weights(never), weights(often))
 
 
@@ -80,6 +96,15 @@ def test_readings_come_every_k_iterations_and_move_the_horizon():
     measured = [iteration.number for iteration in iterations if iteration.reading is not None]
     assert measured == list(range(3, iterations[-1].number + 1, 3))
     assert len({iteration.plan.horizon for iteration in iterations}) > 1
+
+
+def test_a_batch_that_follows_the_noise_scale_follows_it():
+    """Eight envs and four minibatches: a horizon of 2 noise scales makes each minibatch 4 of them."""
+    fields = {"scaler": "noise-scale", "smoothing": 1.0, "minibatch_rule": "count", "minibatches": 4}
+    iterations, _ = trained(**fields, batch_per_noise_scale=4.0, measure_every=1)
+    assert len({iteration.plan.horizon for iteration in iterations}) > 3
+    for before, after in pairwise(iterations):
+        assert after.plan.horizon == min(max(math.floor(2 * before.reading + 0.5), 4), 16)
 
 
 def test_a_ramp_replays_the_horizons_of_another_run_and_with_its_seed_the_whole_run(tmp_path):

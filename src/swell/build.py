@@ -7,21 +7,31 @@ from typing import Any
 
 import numpy as np
 import torch
-from gymnasium import spaces
-from torch import Generator, nn
+from gymnasium.spaces import Space
+from torch import Generator
 
-from swell.algorithms.pqn import PQN, PQNSettings
 from swell.collect import Collector
 from swell.config import RunConfig
 from swell.envs import EnvSettings, VectorEnv, make_envs
 from swell.errors import ConfigError, OutOfMemoryError
-from swell.networks.heads import make_q_network, resolve_network
+from swell.learners import AnyLearner, make_action_space, make_learner
+from swell.networks.heads import resolve_network
+from swell.noise_scale import GradientNoiseScale
 from swell.run_directory import read_json, read_jsonl
-from swell.scalers import AdaptiveRule, AdaptiveScaler, Effort, FixedScaler, Points, RampScaler, steps_of
-from swell.signals import BEHAVIORAL_DIVERGENCE, Measurement
+from swell.scalers import (
+    AdaptiveRule,
+    AdaptiveScaler,
+    Effort,
+    FixedScaler,
+    NoiseScaleRule,
+    NoiseScaleScaler,
+    Points,
+    RampScaler,
+    steps_of,
+)
+from swell.seeds import derive_seed
+from swell.signals import Measurement, PolicyChange, make_aspect
 from swell.types import Scaler
-
-SEED_PURPOSES = ("envs", "network", "learner", "probes", "evaluation")
 
 
 @dataclass(frozen=True)
@@ -29,7 +39,7 @@ class Parts:
     """The objects that `train` takes, and what was decided in making them."""
 
     collector: Collector
-    learner: PQN
+    learner: AnyLearner
     measurement: Measurement
     scaler: Scaler
     network_name: str
@@ -57,7 +67,6 @@ def build(config: RunConfig, points: Points | None = None) -> Parts:
     """Everything a run needs. `points` replaces what a replayed run would be asked for."""
     device = resolve_device(config.device)
     envs = make_envs(env_settings(config, config.num_envs, derive_seed(config.seed, "envs")))
-    num_actions = count_actions(envs, config)
     shape = observation_shape(envs)
     network_name = resolve_network(config.network, shape)
     threads = resolve_threads(config.threads, network_name)
@@ -65,11 +74,11 @@ def build(config: RunConfig, points: Points | None = None) -> Parts:
     if config.scaler == "ramp" and points is None:
         points = ramp_points(config)
     longest = max(int(horizon) for _, horizon in points) if points else config.longest_horizon
-    require_memory(envs, longest)
+    require_memory(config, envs, longest)
     return Parts(
-        collector=Collector(envs, longest, device),
-        learner=make_learner(config, shape, num_actions, device),
-        measurement=make_measurement(config, device),
+        collector=Collector(envs, longest, device, config.staleness),
+        learner=make_learner(config, shape, envs.action_space, device),
+        measurement=make_measurement(config, envs.action_space, device),
         scaler=make_scaler(config, points or []),
         network_name=network_name,
         device=device,
@@ -94,56 +103,22 @@ def env_settings(config: RunConfig, num_envs: int, seed: int, render_mode: str |
     )
 
 
-def count_actions(envs: VectorEnv, config: RunConfig) -> int:
-    if not isinstance(envs.action_space, spaces.Discrete):
-        raise ConfigError(f"env must have a Discrete action space for pqn, got {envs.action_space} in {config.env}")
-    return int(envs.action_space.n)
-
-
 def observation_shape(envs: VectorEnv) -> tuple[int, ...]:
     return tuple(envs.observation_space.shape or ())
 
 
-def make_network(config: RunConfig, shape: tuple[int, ...], num_actions: int) -> nn.Module:
-    """Weights come from their own seed, and leave torch's global generator as it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive_seed(config.seed, "network"))
-        return make_q_network(
-            config.network, shape, num_actions, config.hidden, config.norm_over, config.multi_skip_head
+def make_measurement(config: RunConfig, action_space: Space, device: torch.device) -> Measurement:
+    generator = Generator().manual_seed(derive_seed(config.seed, "probes"))
+    name = config.signal_name
+    if name == "gradient_noise_scale":
+        signal = GradientNoiseScale(
+            config.noise_microbatches, config.noise_averaging, config.micro_batch_size, generator
         )
-
-
-def make_learner(config: RunConfig, shape: tuple[int, ...], num_actions: int, device: torch.device) -> PQN:
-    settings = PQNSettings(
-        learning_rate=config.learning_rate,
-        anneal_learning_rate=config.anneal_learning_rate,
-        learning_rate_rule=config.learning_rate_rule,
-        reference_batch=config.num_envs * config.horizon,
-        epsilon_start=config.epsilon_start,
-        epsilon_end=config.epsilon_end,
-        epsilon_fraction=config.epsilon_fraction,
-        discount=config.discount,
-        trace_decay=config.trace_decay,
-        max_gradient_norm=config.max_gradient_norm,
-        loss_coefficient=config.loss_coefficient,
-        reward_scale=config.reward_scale,
-        truncation_is_termination=config.truncation_is_termination,
-        micro_batch_size=config.micro_batch_size,
-    )
-    network = make_network(config, shape, num_actions).to(device)
-    return PQN(network, num_actions, settings, derive_seed(config.seed, "learner"))
-
-
-def make_measurement(config: RunConfig, device: torch.device) -> Measurement:
-    return Measurement(
-        BEHAVIORAL_DIVERGENCE,
-        config.measure_every,
-        config.measure_unit,
-        config.window,
-        config.probe_states,
-        Generator().manual_seed(derive_seed(config.seed, "probes")),
-        device,
-    )
+    else:
+        kind = make_action_space(action_space, config.env, device).kind
+        aspect = make_aspect(name, kind, config.action_tolerance)
+        signal = PolicyChange(aspect, config.window, config.probe_states, generator, device)
+    return Measurement(signal, config.measure_every, config.measure_unit)
 
 
 def make_scaler(config: RunConfig, points: Points) -> Scaler:
@@ -160,6 +135,16 @@ def make_scaler(config: RunConfig, points: Points) -> Scaler:
         return FixedScaler(effort, config.horizon)
     if config.scaler == "ramp":
         return RampScaler(effort, points)
+    if config.scaler == "noise-scale":
+        return NoiseScaleScaler(
+            effort,
+            NoiseScaleRule(
+                min_horizon=config.min_horizon,
+                max_horizon=config.max_horizon,
+                batch_per_noise_scale=config.batch_per_noise_scale,
+                smoothing=config.smoothing,
+            ),
+        )
     rule = AdaptiveRule(
         min_horizon=config.min_horizon,
         max_horizon=config.max_horizon,
@@ -190,11 +175,6 @@ def ramp_points(config: RunConfig) -> list[tuple[float, float]]:
     return steps_of([(steps / total, float(horizon)) for steps, horizon in zip(started, horizons, strict=True)])
 
 
-def derive_seed(seed: int, purpose: str, occasion: int = 0) -> int:
-    """One seed per consumer of randomness (and per occasion), so that none can disturb another."""
-    return int(np.random.SeedSequence((seed, SEED_PURPOSES.index(purpose), occasion)).generate_state(1)[0])
-
-
 def resolve_device(name: str) -> torch.device:
     available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if name == "auto":
@@ -211,16 +191,19 @@ def resolve_threads(threads: int, network_name: str) -> int:
     return 1 if network_name in ("mlp", "minatar-cnn") else (os.cpu_count() or 1)
 
 
-def require_memory(envs: VectorEnv, horizon: int) -> None:
-    """Refuses a rollout that cannot fit, before it is half collected."""
+def require_memory(config: RunConfig, envs: VectorEnv, horizon: int) -> None:
+    """Refuses what cannot fit, before it is half collected: the rollouts held at once, and the phase of ppg."""
     space = envs.observation_space
-    itemsize = np.dtype(space.dtype or np.float32).itemsize
-    needed = (horizon + 1) * envs.num_envs * int(np.prod(space.shape or ())) * itemsize
+    row = int(np.prod(space.shape or ())) * np.dtype(space.dtype or np.float32).itemsize
+    rollouts = config.staleness + 2 if config.staleness else 1  # those that wait, the one trained on, the buffer
+    needed = {f"{rollouts} × a rollout of {horizon} × {envs.num_envs}": rollouts * (horizon + 1) * envs.num_envs * row}
+    if config.algorithm in ("ppg", "ppg-ewma") and config.auxiliary_epochs:
+        needed[f"a phase of {config.phase_env_steps:,} env steps"] = config.phase_env_steps * row
     available = _available_memory()
-    if available is not None and needed > 0.9 * available:
+    if available is not None and sum(needed.values()) > 0.9 * available:
+        parts = " and ".join(f"{what} ({size / 2**20:,.0f} MB)" for what, size in needed.items())
         raise OutOfMemoryError(
-            f"a rollout of {horizon} × {envs.num_envs} needs {needed / 2**20:,.0f} MB, "
-            f"{available / 2**20:,.0f} MB are free; lower max_horizon or num_envs"
+            f"{parts}: {available / 2**20:,.0f} MB are free; lower max_horizon, num_envs, staleness or phase_env_steps"
         )
 
 

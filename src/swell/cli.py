@@ -71,6 +71,22 @@ class Presets:
     """List the presets, one line each."""
 
 
+@dataclass(frozen=True)
+class UncheckedConfig(RunConfig):
+    """A config that may contradict itself: the preset that would settle it is not known yet."""
+
+    def __post_init__(self) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Draft(Train):
+    """Train, as far as it can be read before the preset is known."""
+
+    config: Annotated[UncheckedConfig, tyro.conf.arg(name="")]
+
+
+Draft.__doc__ = Train.__doc__  # what `swell train --help` shows
 Command = Train | Resume | Evaluate | Presets
 
 NO_ENV = "ENV"
@@ -94,14 +110,14 @@ def main() -> None:
 def parse(arguments: list[str]) -> Command:
     """Parses twice: once to learn the env and the preset, then with that preset's values as the defaults."""
     if arguments[:1] == ["train"] and arguments[2:] in (["-h"], ["--help"]):
-        return _parse_with(["train", "--help"], preset_config("auto", arguments[1]))
-    command = _parse_with(arguments, RunConfig(env=NO_ENV))
+        return _parse_with(["train", "--help"], Train(preset_config("auto", arguments[1])))
+    command = _parse_with(arguments, Draft(UncheckedConfig(env=NO_ENV)))
     if not isinstance(command, Train):
         return command
     if command.config.env == NO_ENV:
         raise ConfigError("env is missing: name one, for example `swell train CartPole-v1`")
-    defaults = preset_config(command.config.preset, command.config.env)
-    command = cast(Train, _parse_with(arguments, defaults))
+    defaults = preset_config(command.config.preset, command.config.env, command.config.algorithm)
+    command = cast(Train, _parse_with(arguments, Train(defaults)))
     return replace(command, config=replace(command.config, preset=defaults.preset))
 
 
@@ -170,8 +186,8 @@ def next_commands(directory: str, longer: int) -> list[str]:
     ]
 
 
-def _parse_with(arguments: list[str], defaults: RunConfig) -> Command:
-    train = Annotated[Train, tyro.conf.subcommand("train", default=Train(defaults))]
+def _parse_with(arguments: list[str], defaults: Train) -> Command:
+    train = Annotated[type(defaults), tyro.conf.subcommand("train", default=defaults)]
     commands = Union[  # noqa: UP007  # the alternatives are values, not names
         train,
         Annotated[Resume, tyro.conf.subcommand("resume")],

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from swell.envs.base import EnvStep, VectorEnv
+from swell.staleness import RolloutDelay
 from swell.types import Learner, Rollout
 
 EPISODES_REMEMBERED = 100
@@ -22,7 +23,7 @@ class Collector:
     therefore a view that the next call overwrites.
     """
 
-    def __init__(self, envs: VectorEnv, max_horizon: int, device: torch.device) -> None:
+    def __init__(self, envs: VectorEnv, max_horizon: int, device: torch.device, staleness: int = 0) -> None:
         self.envs = envs
         self.env_steps = 0
         self.num_rollouts = 0
@@ -32,9 +33,22 @@ class Collector:
         first = envs.reset()
         self._buffer = _RolloutBuffer(max_horizon, first, device)
         self._observations = torch.from_numpy(first).to(device)
+        self._delay = RolloutDelay(staleness) if staleness else None
 
     def collect(self, learner: Learner, horizon: int, total_env_steps: int) -> Rollout:
-        """At most `horizon` steps of every env; fewer where the run's total is reached before."""
+        """At most `horizon` steps of every env; fewer where the run's total is reached before.
+
+        With a staleness of s it returns what it collected s calls ago, and the first call collects s + 1 times.
+        """
+        rollout = self._gather(learner, horizon, total_env_steps)
+        if self._delay is None:
+            return rollout
+        self._delay.push(rollout)
+        while not self._delay.is_full and self.env_steps < total_env_steps:
+            self._delay.push(self._gather(learner, horizon, total_env_steps))
+        return self._delay.pop()
+
+    def _gather(self, learner: Learner, horizon: int, total_env_steps: int) -> Rollout:
         buffer = self._buffer
         buffer.start(self._observations)
         for step in range(horizon):
@@ -61,6 +75,7 @@ class Collector:
             "observations": self._observations,
             "episodes": self.episodes.state_dict(),
             "envs": self.envs.state_dict(),
+            "delay": None if self._delay is None else self._delay.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any], resume_count: int = 0) -> bool:
@@ -69,6 +84,8 @@ class Collector:
         self.num_rollouts = state["num_rollouts"]
         self.seconds = dict(state["seconds"])
         self.episodes.load_state_dict(state["episodes"])
+        if self._delay is not None:
+            self._delay.load_state_dict(state["delay"], self._device)
         restarted = self.envs.load_state_dict(state["envs"], resume_count)
         if restarted is None:
             self._observations = state["observations"].to(self._device)

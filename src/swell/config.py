@@ -1,38 +1,21 @@
 """RunConfig: every choice of a run, one default each, checked once and completely. Imports nothing heavy."""
 
 import dataclasses
-import difflib
-import math
-import types
-from collections.abc import Container
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal
 
 import tyro
 
+from swell.contradictions import contradictions
 from swell.errors import ConfigError
-
-
-@dataclass(frozen=True)
-class Between:
-    """The allowed range of a number; open ends exclude the bound itself."""
-
-    low: float
-    high: float = math.inf
-    low_open: bool = False
-
-    def allows(self, value: float) -> bool:
-        above = value > self.low if self.low_open else value >= self.low
-        return above and value <= self.high
-
-    def __str__(self) -> str:
-        low = f"more than {self.low:g}" if self.low_open else f"at least {self.low:g}"
-        return low if self.high == math.inf else f"{low} and at most {self.high:g}"
-
+from swell.validation import Between, did_you_mean, unmet_fields
 
 Count = Annotated[int, Between(1)]
 Share = Annotated[float, Between(0, 1)]
 Positive = Annotated[float, Between(0, low_open=True)]
+Algorithm = Literal["pqn", "ppo", "ppo-ewma", "ppg", "ppg-ewma", "ess"]
+SignalName = Literal["behavioral_divergence", "kl_divergence", "effective_sample_size", "gradient_noise_scale"]
+InvarianceRule = Literal["learning-rate", "betas", "proximal", "advantages", "phase"]
 
 
 @dataclass(frozen=True)
@@ -40,13 +23,13 @@ class RunConfig:
     """Everything that decides what a run does. The defaults are the recipe for classic control; presets change them."""
 
     env: tyro.conf.Positional[str]
-    """Environment: any Gymnasium id, `ALE/Pong-v5` or short `pong`, `MinAtar/Breakout-v1`."""
+    """Environment: any Gymnasium id, `ALE/Pong-v5` or short `pong`, `MinAtar/Breakout-v1`, `procgen/coinrun`."""
 
     # The run.
     preset: str = "auto"
-    """Recipe that sets the defaults of all other options; `auto` goes by the kind of env. See `swell presets`."""
-    algorithm: Literal["pqn"] = "pqn"
-    """Learning algorithm."""
+    """Recipe that sets the defaults of all other options; `auto` goes by algorithm and env. See `swell presets`."""
+    algorithm: Algorithm = "pqn"
+    """Learning algorithm; all but `pqn` also take continuous actions."""
     total_env_steps: Annotated[Count, tyro.conf.arg(name="steps")] = 200_000
     """Env steps to train for (agent steps; an Atari step is 4 frames). Schedules stretch with it."""
     seed: Annotated[int, Between(0, 2**31)] = 1
@@ -59,6 +42,8 @@ class RunConfig:
     # Environments.
     num_envs: Count = 32
     """Envs stepped together, E. More envs make each step cheaper and the batch E × horizon larger."""
+    backend: Literal["auto", "gymnasium", "envpool"] = "auto"
+    """Who steps the envs; `envpool` is an alternative for Atari and MuJoCo and the only one for Procgen."""
     async_envs: bool = False
     """One process per env; pays off only for envs slower than about a millisecond a step."""
     max_episode_steps: Count | None = None
@@ -73,12 +58,16 @@ class RunConfig:
     """Atari: up to this many random no-ops start each game."""
     reward_scale: Positive = 0.1
     """Factor on rewards before learning; smaller values keep targets near 1 where returns are large."""
+    normalize_rewards: bool = False
+    """Divides rewards by the running deviation of the discounted return and clips them to ±10; not for pqn."""
+    normalize_observations: bool = False
+    """Centres and scales observations by their running moments and clips them to ±10; not for pqn."""
 
     # The batch.
-    scaler: Literal["adaptive", "fixed", "ramp"] = "adaptive"
-    """What sets the rollout horizon: the policy's stability, nothing, or a given ramp."""
+    scaler: Literal["adaptive", "fixed", "ramp", "noise-scale"] = "adaptive"
+    """What sets the rollout horizon: the policy's stability, nothing, a given ramp, or the gradient noise scale."""
     horizon: Count = 32
-    """Rollout length L of the fixed scaler; reference of the `scale` epoch rule and the `sqrt` learning-rate rule."""
+    """Rollout length L of the fixed scaler; reference of the `scale` epoch rule and of `reference_batch`."""
     min_horizon: Count = 16
     """Shortest adaptive rollout. Lower learns faster while the policy moves, and costs more time per step."""
     max_horizon: Count = 64
@@ -100,20 +89,29 @@ class RunConfig:
     """Samples in a minibatch under the `size` rule."""
     micro_batch_size: Count = 1024
     """Most samples in one forward pass; larger minibatches accumulate gradients, to the same sum but for rounding."""
+    staleness: Annotated[int, Between(0, 1024)] = 0
+    """Trains on rollouts that are so many iterations old, as a slow asynchronous learner would; not for pqn."""
+    staleness_mode: Literal["behavior", "recent", "decoupled"] = "decoupled"
+    """Old policy of ppo and ppg on stale data: the one that acted, the one before the update, or each in its role."""
 
     # Adaptive batch scaling.
+    signal: Literal["auto", SignalName] = "auto"
+    """What is measured; `auto` is the KL divergence for policies, behavioral divergence for pqn, or what the scaler
+    needs. The thresholds below belong to the signal."""
     measure_every: Count = 10
-    """K: a reading of behavioral divergence every so many iterations (or env steps, see measure_unit)."""
+    """K: a reading of the signal every so many iterations (or env steps, see measure_unit)."""
     measure_unit: Literal["iterations", "env-steps"] = "iterations"
     """What measure_every counts."""
     probe_states: Count = 2048
     """Most states that a reading looks at, drawn from the rollout just trained on."""
     window: Literal["iteration", "interval"] = "iteration"
     """A reading compares the policy across one update, or since the reading before."""
-    calm_reading: Annotated[float, Between(0, 1, low_open=True)] = 0.05
-    """δ_min: readings at or below it ask for the longest horizon."""
-    volatile_reading: Annotated[float, Between(0, 1, low_open=True)] = 0.95
-    """δ_max: readings at or above it ask for the shortest horizon."""
+    action_tolerance: Positive = 0.1
+    """Behavioral divergence of continuous policies: moves of the mean by fewer standard deviations do not count."""
+    calm_reading: Positive = 0.05
+    """δ_min: readings at or below it ask for the longest horizon. (At or above it for effective_sample_size.)"""
+    volatile_reading: Positive = 0.95
+    """δ_max: readings at or above it ask for the shortest horizon. (At or below it for effective_sample_size.)"""
     interpolation: Literal["log", "linear"] = "log"
     """How the horizon follows readings between the two."""
     smoothing: Annotated[float, Between(0, 1, low_open=True)] = 0.1
@@ -124,10 +122,16 @@ class RunConfig:
     """The horizon stays at its minimum until so many readings were taken."""
     rounding: Literal["nearest", "truncate"] = "nearest"
     """`truncate` reproduces the public release of ABS, whose horizon stalls at 55 of 64 and 119 of 128."""
+    noise_microbatches: Annotated[int, Between(2)] = 16
+    """Gradient noise scale: into how many shuffled parts a rollout is split. More is surer and takes longer."""
+    noise_averaging: Annotated[float, Between(0, 0.9999)] = 0.9
+    """Gradient noise scale: how slowly the averages of noise and signal follow new readings; 0 takes each as it is."""
+    batch_per_noise_scale: Positive = 1.0
+    """Noise-scale scaler: samples per gradient step for each unit of the noise scale. Lower is cheaper in data."""
 
     # Learning.
     learning_rate: Positive = 5e-4
-    """Step size of RAdam."""
+    """Step size of RAdam (pqn) or Adam, as tuned at `reference_batch`."""
     anneal_learning_rate: bool = True
     """Lets the learning rate fall linearly to 0 over the run."""
     learning_rate_rule: Literal["constant", "sqrt"] = "constant"
@@ -142,20 +146,72 @@ class RunConfig:
     """γ: how much a reward one step later is worth."""
     trace_decay: Share = 0.95
     """λ: 0 trusts the next value alone, 1 the observed rewards alone."""
-    max_gradient_norm: Positive = 10.0
-    """Longer gradients are scaled down to this norm."""
+    max_gradient_norm: Positive | None = 10.0
+    """Longer gradients are scaled down to this norm; none never does."""
     loss_coefficient: Positive = 1.0
     """Factor on the squared error: 1 as CleanRL and ABS, 0.5 as the PQN authors. It matters for the clipping."""
     truncation_is_termination: bool = False
     """Treats time limits as terminal states, as the reference implementations do; wrong, but comparable."""
 
+    # Policy optimization: all but pqn.
+    clip_range: Annotated[float, Between(0, 1)] = 0.2
+    """ε: how far the policy's ratio to the proximal policy is rewarded. 0 does not clip (ppo-ewma, ppg only)."""
+    kl_penalty: Annotated[float, Between(0)] = 0.0
+    """β of the penalty ½ (log ratio)² for leaving the proximal policy; instead of clipping or beside it."""
+    value_coefficient: Annotated[float, Between(0)] = 0.5
+    """Factor on the squared error of the values. The 0.5 of CleanRL, which also halves the square, is 0.25 here."""
+    value_clip_range: Positive | None = None
+    """Clips each change of a value to this range, as PPO's first code did; ties the update to the acting policy."""
+    entropy_coefficient: Annotated[float, Between(0)] = 0.01
+    """Bonus for randomness; more explores for longer."""
+    advantage_norm: Literal["none", "minibatch", "batch"] = "minibatch"
+    """Over what advantages are brought to mean 0 and deviation 1."""
+    target_kl: Positive | None = None
+    """Makes no further pass over a rollout once the policy has moved this far from the proximal one (ppo, ess)."""
+    adam_epsilon: Positive = 1e-5
+    """Added to Adam's denominator; a large one bends the square-root rule for the learning rate towards linear."""
+    adam_beta1: Annotated[float, Between(0, 0.99999)] = 0.9
+    """Adam's decay of the mean gradient, as tuned at `reference_batch`."""
+    adam_beta2: Annotated[float, Between(0, 0.9999999)] = 0.999
+    """Adam's decay of the squared gradient, as tuned at `reference_batch`."""
+    proximal_decay: Annotated[float, Between(0, 0.999999)] = 0.888889
+    """ppo-ewma, ppg-ewma: decay per gradient step of the averaged policy; 8/9 has a mean age of 8 steps."""
+    advantage_decay: Annotated[float, Between(0, 0.999999)] = 0.0
+    """ppo-ewma, ppg: decay per iteration of the moments that normalise advantages; 0 uses the current batch alone."""
+    phase_env_steps: Count = 65_536
+    """ppg: env steps between two auxiliary phases. Their observations are kept, so it costs memory."""
+    auxiliary_epochs: Annotated[int, Between(0)] = 6
+    """ppg: passes over a phase that distil values into the policy's network; 0 leaves plain policy phases."""
+    auxiliary_minibatch_size: Count = 2048
+    """ppg: samples in a minibatch of the auxiliary phase."""
+    clone_coefficient: Annotated[float, Between(0)] = 1.0
+    """ppg: how strongly the auxiliary phase holds the policy where it was."""
+    ess_scope: Literal["minibatch", "batch"] = "batch"
+    """ess: over what the effective sample size is taken; small minibatches over-estimate it."""
+    ess_penalty: Literal["exact", "k3"] = "exact"
+    """ess: the pull towards the policy that acted, by the exact KL divergence or by an estimate from the action."""
+
+    # Batch-size invariance.
+    invariance: Literal["off", "on"] = "off"
+    """`on` adjusts learning rate, averages and phases to the batch at hand, so that its size matters little."""
+    invariance_rules: tuple[InvarianceRule, ...] = ("learning-rate", "proximal", "advantages", "phase")
+    """Which of the rules are on."""
+    reference_batch: Count | None = None
+    """Transitions per rollout at which the hyper-parameters were tuned; none means num_envs × horizon."""
+
     # The network.
-    network: Literal["auto", "mlp", "minatar-cnn", "nature-cnn", "pqn-l", "pqn-xl"] = "auto"
+    network: Literal["auto", "mlp", "minatar-cnn", "nature-cnn", "impala-cnn", "pqn-l", "pqn-xl"] = "auto"
     """`auto` goes by the shape of an observation."""
     hidden: tuple[Annotated[int, Between(1)], ...] = (128, 128)
     """Widths of the MLP's layers."""
-    norm_over: Literal["channels", "map"] = "channels"
-    """What LayerNorm averages in an image: the channels of each pixel (PQN authors) or the whole map (CleanRL)."""
+    activation: Literal["relu", "tanh"] = "relu"
+    """Nonlinearity of the MLP."""
+    architecture: Literal["dual", "shared", "detached"] = "dual"
+    """Policy and value: two networks, one network, or one whose values cannot change it. Not for pqn."""
+    initial_log_std: Annotated[float, Between(-10, 10)] = 0.0
+    """Continuous actions: logarithm of the standard deviation at the start; it is learned, the same in all states."""
+    norm_over: Literal["channels", "map", "none"] = "channels"
+    """What LayerNorm averages in an image: each pixel's channels (PQN authors) or the map (CleanRL); none omits it."""
     multi_skip_head: Literal["original", "release"] = "original"
     """PQN-L and PQN-XL: the head of the original paper, or the LayerNorm over Q-values of the public release of ABS."""
 
@@ -172,16 +228,27 @@ class RunConfig:
     """A checkpoint is also written when so many minutes have passed since the last."""
 
     def __post_init__(self) -> None:
-        unmet = _unmet_fields(self)
+        unmet = unmet_fields(self)
         faults = [f"{name} must be {expected}, got {getattr(self, name)!r}" for name, expected in unmet.items()]
-        faults += _contradictions(self, unmet)
+        faults += contradictions(self, unmet)
         if faults:
             raise ConfigError(*faults)
 
     @property
     def longest_horizon(self) -> int:
         """The horizon that buffers must hold, where the config alone decides it."""
-        return {"adaptive": self.max_horizon, "fixed": self.horizon, "ramp": max(self.ramp_horizons)}[self.scaler]
+        if self.scaler == "ramp":
+            return max(self.ramp_horizons)
+        return self.horizon if self.scaler == "fixed" else self.max_horizon
+
+    @property
+    def signal_name(self) -> SignalName:
+        """The signal that `auto` stands for."""
+        if self.signal != "auto":
+            return self.signal
+        if self.scaler == "noise-scale":
+            return "gradient_noise_scale"
+        return "behavioral_divergence" if self.algorithm == "pqn" else "kl_divergence"
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -197,79 +264,3 @@ def config_from_dict(values: dict[str, Any]) -> RunConfig:
         name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
     }
     return RunConfig(**fields)
-
-
-def did_you_mean(name: str, known: list[str]) -> str:
-    """A hint such as `; did you mean paper?`, or nothing where no known name is near."""
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"; did you mean {near[0]}?" if near else ""
-
-
-def _unmet_fields(config: RunConfig) -> dict[str, str]:
-    """What each wrong field should have been."""
-    hints = get_type_hints(RunConfig, include_extras=True)
-    expected = {name: _unmet(getattr(config, name), hint) for name, hint in hints.items()}
-    return {name: text for name, text in expected.items() if text}
-
-
-def _contradictions(config: RunConfig, unmet: Container[str]) -> list[str]:
-    """Fields that are right each on its own and wrong together."""
-
-    def sound(*names: str) -> bool:
-        return all(name not in unmet for name in names)
-
-    faults: list[str] = []
-    if sound("min_horizon", "max_horizon") and config.min_horizon > config.max_horizon:
-        got = f"{config.min_horizon} and {config.max_horizon}"
-        faults.append(f"min_horizon must be at most max_horizon, got {got}")
-    if sound("calm_reading", "volatile_reading") and config.calm_reading >= config.volatile_reading:
-        got = f"{config.calm_reading} and {config.volatile_reading}"
-        faults.append(f"calm_reading must be less than volatile_reading, got {got}")
-    if sound("ramp_horizons") and not config.ramp_horizons:
-        faults.append("ramp_horizons must hold at least one horizon, got ()")
-    for needed in ("evaluation_episodes", "evaluate_every"):
-        if sound("target_return", needed) and config.target_return is not None and getattr(config, needed) == 0:
-            faults.append(f"target_return needs {needed} of at least 1, got {config.target_return} and 0")
-    return faults
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _unmet(value: object, hint: Any) -> str | None:
-    """What `value` should have been by its annotation, or None if it is that."""
-    origin = get_origin(hint)
-    if origin is Annotated:
-        base, *notes = get_args(hint)
-        ranges = [note for note in notes if isinstance(note, Between)]
-        wrong = _unmet(value, base)
-        outside = wrong or not all(bounds.allows(cast(float, value)) for bounds in ranges)
-        return _describe(base, ranges) if outside else None
-    if origin in (Union, types.UnionType):
-        unmet = [_unmet(value, option) for option in get_args(hint)]
-        return None if None in unmet else " or ".join(text for text in unmet if text)
-    if origin is Literal:
-        return None if value in get_args(hint) else "one of " + ", ".join(map(str, get_args(hint)))
-    if origin is tuple:
-        wrong_item = not isinstance(value, tuple) or any(_unmet(item, get_args(hint)[0]) for item in value)
-        return f"a list, each {_unmet(None, get_args(hint)[0])}" if wrong_item else None
-    return None if _is_of(value, hint) else _describe(hint, [])
-
-
-def _is_of(value: object, kind: Any) -> bool:
-    if kind is float:
-        return _is_number(value)
-    if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if kind is str:
-        return isinstance(value, str) and value != ""
-    return isinstance(value, kind)
-
-
-def _describe(kind: Any, ranges: list[Between]) -> str:
-    while get_origin(kind) is Annotated:
-        kind, *notes = get_args(kind)
-        ranges = [*[note for note in notes if isinstance(note, Between)], *ranges]
-    words = {int: "a whole number", float: "a finite number", str: "a text", bool: "true or false", type(None): "none"}
-    return " of ".join([words[kind], *map(str, ranges)])

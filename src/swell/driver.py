@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from swell.build import Parts, derive_seed
+from swell.build import Parts
 from swell.checkpoint import prune, save_checkpoint
 from swell.config import RunConfig
 from swell.console import make_console
@@ -21,6 +21,7 @@ from swell.panel import RunHeader
 from swell.policy import greedy_returns
 from swell.run_directory import JsonLines, write_json_atomic
 from swell.schedules import Every
+from swell.seeds import derive_seed
 from swell.types import Iteration
 
 CHECKPOINTS_KEPT = 2
@@ -286,15 +287,17 @@ class Run:
             "adaptive": f"adaptive {config.min_horizon}..{config.max_horizon} ({config.interpolation})",
             "fixed": f"fixed {config.horizon}",
             "ramp": f"ramp from {config.ramp_from}" if config.ramp_from else f"ramp {config.ramp_horizons}",
+            "noise-scale": f"noise scale {config.min_horizon}..{config.max_horizon}",
         }
+        adapts = config.scaler in ("adaptive", "noise-scale")
         return RunHeader(
             env_id=config.env,
             algorithm=config.algorithm,
             network=parts.network_name,
             num_parameters=sum(parameter.numel() for parameter in parts.learner.network.parameters()),
             scaler=f"{words[config.scaler]}, minibatches by {config.minibatch_rule}",
-            adapts=config.scaler == "adaptive",
-            min_horizon=config.min_horizon if config.scaler == "adaptive" else 1,
+            adapts=adapts,
+            min_horizon=config.min_horizon if adapts else 1,
             max_horizon=parts.longest_horizon,
             num_envs=config.num_envs,
             run_directory=str(self.directory),

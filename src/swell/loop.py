@@ -21,7 +21,7 @@ def train(
         due = measurement.due(collector.num_rollouts, collector.env_steps)
         before = measurement.observe(learner, rollout) if due else None
         metrics = learner.update(rollout, plan, progress)  # theta -> theta'
-        reading = measurement.compare(before, learner) if before is not None else None
+        reading = measurement.compare(before, learner) if due else None
         if reading is not None:
             scaler.adjust(reading)  # next L_adapt
         yield Iteration(collector.num_rollouts, collector.env_steps, rollout.horizon, plan, reading, metrics)

@@ -1,12 +1,34 @@
 """Gradient steps: minibatches, micro-batches, clipping. Knows nothing of any algorithm."""
 
+import math
 from collections.abc import Callable, Iterator
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 from torch.optim import Optimizer
 
 from swell.errors import DivergedError
+
+
+def flat_parameters(network: nn.Module) -> nn.Parameter:
+    """One vector that holds all parameters of a network, which become views of it, as do their gradients.
+
+    An optimizer of this vector steps once instead of once per layer: for small networks that is most of its time.
+    Call it after the network has moved to its device, and never set a gradient to None afterwards.
+    """
+    parameters = list(network.parameters())
+    flat = nn.Parameter(torch.cat([parameter.detach().flatten() for parameter in parameters]))
+    flat.grad = torch.zeros_like(flat)
+    start = 0
+    for parameter in parameters:
+        # As the parameter lies in memory, so that channels-last convolutions stay so.
+        layout = (parameter.shape, parameter.stride(), start)
+        view = flat.detach().as_strided(*layout)
+        view.copy_(parameter.detach())
+        parameter.data = view
+        parameter.grad = flat.grad.as_strided(*layout)
+        start += parameter.numel()
+    return flat
 
 
 def shuffled_minibatches(indices: Tensor, minibatches: int, epochs: int, generator: Generator) -> Iterator[Tensor]:
@@ -27,20 +49,25 @@ def accumulate_gradients(sample_losses: Callable[[Tensor], Tensor], minibatch: T
     return total
 
 
-def clipped_step(optimizer: Optimizer, max_gradient_norm: float, loss: float) -> float:
-    """One optimizer step with the global gradient norm clipped; returns the norm before clipping.
+def clipped_step(optimizer: Optimizer, max_gradient_norm: float | None, loss: float) -> float:
+    """One optimizer step with the global gradient norm clipped, if at all; returns the norm before clipping.
 
     A loss or gradient that is not finite stops the run here, before it reaches the weights.
     """
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    norm = torch.nn.utils.clip_grad_norm_(parameters, max_gradient_norm).item()
+    norm = torch.nn.utils.clip_grad_norm_(parameters, max_gradient_norm or math.inf).item()
     if not (abs(loss) < float("inf") and norm < float("inf")):
         raise DivergedError(f"the loss is {loss} and its gradient norm {norm}: no finite update is possible")
     optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
+    optimizer.zero_grad(set_to_none=False)
     return norm
 
 
 def set_learning_rate(optimizer: Optimizer, learning_rate: float) -> None:
     for group in optimizer.param_groups:
         group["lr"] = learning_rate
+
+
+def set_betas(optimizer: Optimizer, betas: tuple[float, float]) -> None:
+    for group in optimizer.param_groups:
+        group["betas"] = betas

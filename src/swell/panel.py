@@ -163,9 +163,13 @@ _LEARNING_WORDS = {
     "loss": "loss",
     "gradient_norm": "gradient",
     "q_mean": "q",
+    "value_mean": "value",
     "learning_rate": "rate",
     "epsilon": "epsilon",
     "entropy": "entropy",
+    "approx_kl": "kl",
+    "clip_fraction": "clipped",
+    "effective_sample_size": "ess",
 }
 
 

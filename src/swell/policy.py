@@ -10,13 +10,15 @@ import torch
 from gymnasium.error import DependencyNotInstalled
 from torch import Tensor
 
-from swell.build import count_actions, derive_seed, env_settings, make_learner, observation_shape, resolve_device
+from swell.build import env_settings, observation_shape, resolve_device
 from swell.checkpoint import checkpoint_name, load_checkpoint, load_newest
 from swell.collect import play_episodes
 from swell.config import RunConfig, config_from_dict
 from swell.envs import EnvSettings, VectorEnv, make_envs
 from swell.errors import ConfigError, StorageError
+from swell.learners import make_learner
 from swell.run_directory import read_description
+from swell.seeds import derive_seed
 
 Which = Literal["newest", "best"]
 EVALUATION_ENVS = 100
@@ -48,7 +50,7 @@ def load_policy(directory: str | Path, which: Which = "newest", device: str = "a
     env_steps, state = _load(directory, which)
     envs = make_envs(env_settings(config, 1, config.seed))
     place = resolve_device(device)
-    learner = make_learner(config, observation_shape(envs), count_actions(envs, config), place)
+    learner = make_learner(config, observation_shape(envs), envs.action_space, place)
     learner.load_state_dict(state["learner"])
     envs.close()
     return Policy(config, env_steps, observation_shape(envs), learner.greedy_actions, place)

@@ -4,9 +4,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from swell.config import RunConfig, did_you_mean
+from swell.config import Algorithm, RunConfig
 from swell.envs.ids import env_family
 from swell.errors import ConfigError
+from swell.validation import did_you_mean
 
 Preset = Callable[[str], RunConfig]
 
@@ -140,6 +141,168 @@ def pqn_classic(env: str) -> RunConfig:
     )
 
 
+def ppo_classic(env: str) -> RunConfig:
+    """PPO for classic control and other small vector observations; solves CartPole within 100,000 steps."""
+    return RunConfig(
+        env=env,
+        preset="ppo-classic",
+        algorithm="ppo",
+        total_env_steps=200_000,
+        num_envs=8,
+        reward_scale=1.0,
+        scaler="fixed",
+        horizon=128,
+        min_horizon=64,
+        max_horizon=512,
+        calm_reading=0.01,
+        volatile_reading=0.1,
+        epochs=10,
+        minibatch_rule="count",
+        minibatches=8,
+        learning_rate=1e-3,
+        value_coefficient=0.25,
+        entropy_coefficient=0.0,
+        max_gradient_norm=0.5,
+        hidden=(64, 64),
+        activation="tanh",
+        norm_over="none",
+    )
+
+
+def ppo_mujoco(env: str) -> RunConfig:
+    """PPO for MuJoCo, the rollouts of CleanRL from 8 envs instead of one: horizon 256, 16 minibatches, 10 epochs."""
+    return replace(
+        ppo_classic(env),
+        preset="ppo-mujoco",
+        total_env_steps=1_000_000,
+        num_envs=8,
+        horizon=256,
+        min_horizon=128,
+        max_horizon=1024,
+        minibatches=16,
+        learning_rate=3e-4,
+        normalize_rewards=True,
+        normalize_observations=True,
+        value_clip_range=0.2,
+    )
+
+
+def ppo_atari(env: str) -> RunConfig:
+    """PPO for Atari with the settings of CleanRL: 8 envs, horizon 128, 4 minibatches, 4 epochs, clip 0.1."""
+    return replace(
+        ppo_classic(env),
+        preset="ppo-atari",
+        total_env_steps=10_000_000,
+        episodic_life=True,
+        clip_rewards=True,
+        epochs=4,
+        minibatches=4,
+        learning_rate=2.5e-4,
+        clip_range=0.1,
+        value_clip_range=0.1,
+        entropy_coefficient=0.01,
+        activation="relu",
+        architecture="shared",
+    )
+
+
+def ppo_minatar(env: str) -> RunConfig:
+    """PPO for MinAtar: 64 envs, horizon 64, 8 minibatches, 4 epochs."""
+    return replace(
+        ppo_classic(env),
+        preset="ppo-minatar",
+        total_env_steps=1_000_000,
+        num_envs=64,
+        horizon=64,
+        min_horizon=32,
+        max_horizon=256,
+        epochs=4,
+        entropy_coefficient=0.01,
+        activation="relu",
+        architecture="shared",
+    )
+
+
+def ppo_procgen(env: str) -> RunConfig:
+    """PPO for Procgen with the settings of CleanRL: 64 envs, horizon 256, 8 minibatches, 3 epochs, IMPALA network."""
+    return replace(
+        ppo_classic(env),
+        preset="ppo-procgen",
+        total_env_steps=25_000_000,
+        num_envs=64,
+        horizon=256,
+        min_horizon=128,
+        max_horizon=1024,
+        epochs=3,
+        learning_rate=5e-4,
+        anneal_learning_rate=False,
+        normalize_rewards=True,
+        discount=0.999,
+        value_clip_range=0.2,
+        entropy_coefficient=0.01,
+        network="impala-cnn",
+        activation="relu",
+        architecture="shared",
+    )
+
+
+def ppo_abs(env: str) -> RunConfig:
+    """PPO with an adaptive batch: horizons from half to four times the usual, by the KL divergence of an update."""
+    base = replace(_ppo_base(env), preset="ppo-abs", scaler="adaptive")
+    if env_family(env) != "mujoco":
+        return base
+    # As in the appendix of the paper, which has one env and CleanRL's 32 minibatches.
+    return replace(base, num_envs=1, horizon=2048, min_horizon=1024, max_horizon=8192, minibatches=32)
+
+
+def ppo_abs_release(env: str) -> RunConfig:
+    """PPO with an adaptive batch as the public code of ABS does it: mean of 20 readings, scaled epochs, truncation."""
+    return replace(
+        ppo_abs(env),
+        preset="ppo-abs-release",
+        history=20,
+        warmup_readings=10,
+        rounding="truncate",
+        epoch_rule="scale",
+        truncation_is_termination=True,
+    )
+
+
+def ppo_ewma(env: str) -> RunConfig:
+    """PPO-EWMA: stays near an average of its recent weights; one epoch, so that --invariance on may be used."""
+    return replace(
+        _ppo_base(env),
+        preset="ppo-ewma",
+        algorithm="ppo-ewma",
+        epochs=1,
+        advantage_norm="batch",
+        value_clip_range=None,
+        value_coefficient=0.5,
+    )
+
+
+def ppg(env: str) -> RunConfig:
+    """PPG: policy phases of one epoch, and after every 32 rollouts an auxiliary phase of 6."""
+    base = ppo_ewma(env)
+    return replace(
+        base,
+        preset="ppg",
+        algorithm="ppg",
+        phase_env_steps=32 * base.num_envs * base.horizon,
+        architecture="dual",
+    )
+
+
+def ppg_ewma(env: str) -> RunConfig:
+    """PPG-EWMA: PPG that stays near an average of its recent weights."""
+    return replace(ppg(env), preset="ppg-ewma", algorithm="ppg-ewma")
+
+
+def ess(env: str) -> RunConfig:
+    """The ESS-adaptive objective: no clip range; the batch itself says how far to trust it."""
+    return replace(_ppo_base(env), preset="ess", algorithm="ess", value_clip_range=None, advantage_norm="batch")
+
+
 PRESETS: dict[str, Preset] = {
     "classic": classic,
     "minatar": minatar,
@@ -150,13 +313,24 @@ PRESETS: dict[str, Preset] = {
     "pqn-atari": pqn_atari,
     "pqn-minatar": pqn_minatar,
     "pqn-classic": pqn_classic,
+    "ppo-classic": ppo_classic,
+    "ppo-mujoco": ppo_mujoco,
+    "ppo-atari": ppo_atari,
+    "ppo-minatar": ppo_minatar,
+    "ppo-procgen": ppo_procgen,
+    "ppo-abs": ppo_abs,
+    "ppo-abs-release": ppo_abs_release,
+    "ppo-ewma": ppo_ewma,
+    "ppg": ppg,
+    "ppg-ewma": ppg_ewma,
+    "ess": ess,
 }
 
 
-def preset_config(name: str, env: str) -> RunConfig:
-    """The config of a preset; `auto` goes by the kind of env."""
+def preset_config(name: str, env: str, algorithm: Algorithm = "pqn") -> RunConfig:
+    """The config of a preset; `auto` goes by the algorithm and the kind of env."""
     if name == "auto":
-        name = {"atari": "paper", "minatar": "minatar"}.get(env_family(env), "classic")
+        return _usual_preset(env, algorithm)
     if name not in PRESETS:
         raise ConfigError(f"unknown preset {name}{did_you_mean(name, list(PRESETS))} (`swell presets` lists them)")
     return PRESETS[name](env)
@@ -168,8 +342,26 @@ def describe_presets() -> list[tuple[str, str]]:
 
 
 def make_config(env: str, **overrides: Any) -> RunConfig:
-    """The preset of an env, or the one named by `preset`, with some fields changed."""
-    return replace(preset_config(overrides.pop("preset", "auto"), env), **overrides)
+    """The preset of an env and an algorithm, or the one named by `preset`, with some fields changed."""
+    preset = preset_config(overrides.pop("preset", "auto"), env, overrides.get("algorithm", "pqn"))
+    return replace(preset, **overrides)
+
+
+def _usual_preset(env: str, algorithm: Algorithm) -> RunConfig:
+    if algorithm == "pqn":
+        usual = {"atari": paper, "minatar": minatar, "procgen": paper}
+        return usual.get(env_family(env), classic)(env)
+    if algorithm == "ppo":
+        return _ppo_base(env)
+    if algorithm not in PRESETS:
+        raise ConfigError(f"unknown algorithm {algorithm}{did_you_mean(algorithm, list(PRESETS))}")
+    return PRESETS[algorithm](env)
+
+
+def _ppo_base(env: str) -> RunConfig:
+    """Plain PPO for this kind of env."""
+    by_family = {"atari": ppo_atari, "minatar": ppo_minatar, "mujoco": ppo_mujoco, "procgen": ppo_procgen}
+    return by_family.get(env_family(env), ppo_classic)(env)
 
 
 def _family_base(env: str) -> RunConfig:
@@ -177,4 +369,14 @@ def _family_base(env: str) -> RunConfig:
     family = env_family(env)
     if family == "atari":
         return replace(pqn_atari(env), total_env_steps=20_000_000, loss_coefficient=1.0)
+    if family == "procgen":
+        return replace(
+            pqn_atari(env),
+            total_env_steps=25_000_000,
+            num_envs=64,
+            episodic_life=False,
+            clip_rewards=False,
+            loss_coefficient=1.0,
+            network="impala-cnn",
+        )
     return replace(pqn_minatar(env), loss_coefficient=1.0) if family == "minatar" else classic(env)

@@ -37,21 +37,32 @@ class Effort:
         return BatchPlan(horizon, epochs, minibatches)
 
 
-def nonstationarity(reading: float, low: float, high: float, interpolation: Interpolation) -> float:
+def nonstationarity(reading: float, calm: float, volatile: float, interpolation: Interpolation) -> float:
     """Where a reading lies between calm (0) and volatile (1).
 
-        ν = log(δ_c / δ_min) / log(δ_max / δ_min),   δ_c = clip(δ, δ_min, δ_max)
+        ν = log(δ_c / δ_calm) / log(δ_volatile / δ_calm),   δ_c = δ clipped to what lies between the two
 
-    `linear` uses (δ_c − δ_min) / (δ_max − δ_min) instead.
+    `linear` uses (δ_c − δ_calm) / (δ_volatile − δ_calm) instead. Calm may be the larger of the two: an effective
+    sample size falls as the policy moves.
     """
-    clipped = min(max(reading, low), high)
+    clipped = min(max(reading, min(calm, volatile)), max(calm, volatile))
     if interpolation == "linear":
-        return (clipped - low) / (high - low)
-    return math.log(clipped / low) / math.log(high / low)
+        return (clipped - calm) / (volatile - calm)
+    return math.log(clipped / calm) / math.log(volatile / calm)
+
+
+def move_towards(target: float, horizon: float, smoothing: float) -> float:
+    """(1 − α) L + α L', a float: rounding here would stop the horizon short of its target."""
+    return (1.0 - smoothing) * horizon + smoothing * target
 
 
 def round_half_up(horizon: float) -> int:
     return math.floor(horizon + 0.5)
+
+
+def _require_reading(reading: float) -> None:
+    if not 0.0 <= reading < math.inf:
+        raise ValueError(f"a reading must be a finite number of at least 0, got {reading}")
 
 
 class FixedScaler:
@@ -105,7 +116,7 @@ class AdaptiveScaler:
     def __init__(self, effort: Effort, rule: AdaptiveRule) -> None:
         self._effort = effort
         self._rule = rule
-        self._horizon = float(rule.min_horizon)  # a float: rounding here would stop it short of the maximum
+        self._horizon = float(rule.min_horizon)
         self._readings: deque[float] = deque(maxlen=rule.history)
         self._num_readings = 0
 
@@ -113,8 +124,7 @@ class AdaptiveScaler:
         return self._effort.plan(round_half_up(self._horizon))
 
     def adjust(self, reading: float) -> None:
-        if not 0.0 <= reading < math.inf:
-            raise ValueError(f"a reading must be a finite number of at least 0, got {reading}")
+        _require_reading(reading)
         self._readings.append(reading)
         self._num_readings += 1
         if self._num_readings < self._rule.warmup_readings:
@@ -122,11 +132,10 @@ class AdaptiveScaler:
         self._move_towards(self._rule.target(sum(self._readings) / len(self._readings)))
 
     def _move_towards(self, target: float) -> None:
-        smoothing = self._rule.smoothing
         if self._rule.rounding == "truncate":
-            moved = float(int((1.0 - smoothing) * self._horizon + smoothing * int(target)))
+            moved = float(int(move_towards(int(target), self._horizon, self._rule.smoothing)))
         else:
-            moved = (1.0 - smoothing) * self._horizon + smoothing * target
+            moved = move_towards(target, self._horizon, self._rule.smoothing)
         self._horizon = min(max(moved, self._rule.min_horizon), self._rule.max_horizon)
 
     def state_dict(self) -> dict[str, Any]:
@@ -136,6 +145,52 @@ class AdaptiveScaler:
         self._horizon = float(state["horizon"])
         self._readings = deque(state["readings"], maxlen=self._rule.history)
         self._num_readings = int(state["num_readings"])
+
+
+@dataclass(frozen=True)
+class NoiseScaleRule:
+    """The numbers of a batch that follows the gradient noise scale (arXiv 1812.06162)."""
+
+    min_horizon: int
+    max_horizon: int
+    batch_per_noise_scale: float
+    smoothing: float
+
+
+class NoiseScaleScaler:
+    """As many transitions per gradient step as the gradient noise scale, times `batch_per_noise_scale`.
+
+        L' = c · B_noise · minibatches / num_envs    where the number of minibatches is fixed
+        L' = c · B_noise / num_envs                  where their size is fixed
+
+    With a fixed number of minibatches, the minibatch comes to c · B_noise: it is what one step averages over. With
+    a fixed size no horizon can change the minibatch, so the whole rollout does. L' is clipped to its bounds, then
+    L ← (1 − α) L + α L' from the minimum on; α = 1 jumps.
+    """
+
+    def __init__(self, effort: Effort, rule: NoiseScaleRule) -> None:
+        self._effort = effort
+        self._rule = rule
+        self._horizon = float(rule.min_horizon)
+
+    def plan(self, progress: float) -> BatchPlan:
+        return self._effort.plan(round_half_up(self._horizon))
+
+    def adjust(self, reading: float) -> None:
+        _require_reading(reading)
+        self._horizon = move_towards(self.target(reading), self._horizon, self._rule.smoothing)
+
+    def target(self, noise_scale: float) -> float:
+        effort, rule = self._effort, self._rule
+        batches = effort.minibatches if effort.minibatch_rule == "count" else 1
+        wanted = rule.batch_per_noise_scale * noise_scale * batches / effort.num_envs
+        return min(max(wanted, rule.min_horizon), rule.max_horizon)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"horizon": self._horizon}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._horizon = float(state["horizon"])
 
 
 Points = Sequence[tuple[float, float]]

@@ -1,10 +1,13 @@
 """The nouns of the loop: what is collected, how hard to train on it, and who does what."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from torch import Tensor
+from torch import Tensor, nn
+
+SampleLosses = Callable[[Tensor], Tensor]
+"""From indices [B] of a rollout's transitions to the training loss of each, [B]."""
 
 
 @dataclass(frozen=True)
@@ -14,6 +17,7 @@ class Rollout:
     observations: Tensor
     """[T + 1, N, ...] in the env's own dtype; the last row is what the next rollout starts from."""
     actions: Tensor
+    """[T, N], or [T, N, K] where an action has K components; as the envs received them."""
     rewards: Tensor
     terminated: Tensor
     truncated: Tensor
@@ -65,8 +69,13 @@ class Iteration:
 class Learner(Protocol):
     """A network, its optimizer and its update rule."""
 
+    @property
+    def network(self) -> nn.Module:
+        """What is trained."""
+        ...
+
     def act(self, observations: Tensor, progress: float) -> tuple[Tensor, dict[str, Tensor]]:
-        """Actions [N] to explore with, and what to record beside them."""
+        """Actions [N] or [N, K] to explore with, and what to record beside them."""
         ...
 
     def greedy_actions(self, observations: Tensor) -> Tensor:
@@ -74,6 +83,37 @@ class Learner(Protocol):
         ...
 
     def update(self, rollout: Rollout, plan: BatchPlan, progress: float) -> dict[str, float]: ...
+
+    def gradient_probe(self, rollout: Rollout) -> tuple[Tensor, SampleLosses]:
+        """Indices of the rollout's real transitions, and the training losses of any of them; changes nothing."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+class PolicyLearner(Learner, Protocol):
+    """A learner whose policy is a distribution over actions."""
+
+    def policy_parameters(self, observations: Tensor) -> Tensor:
+        """[B, P] parameters of the distribution in each state; draws no random number."""
+        ...
+
+
+class Signal(Protocol):
+    """Looks at a learner around an update and says one number. It only looks: nothing it does changes training."""
+
+    @property
+    def name(self) -> str: ...
+
+    def observe(self, learner: Learner, rollout: Rollout) -> Any:
+        """A look before the update, to be handed to `reading`."""
+        ...
+
+    def reading(self, look: Any, learner: Learner) -> float | None:
+        """The number, after the update; None where there is nothing to compare with yet."""
+        ...
 
     def state_dict(self) -> dict[str, Any]: ...
 

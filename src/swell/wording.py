@@ -32,6 +32,7 @@ _SIGNAL_WORDS = {
     "behavioral_divergence": "divergence",
     "kl_divergence": "KL",
     "gradient_noise_scale": "noise scale",
+    "effective_sample_size": "ESS",
 }
 
 

@@ -136,6 +136,19 @@ def test_an_update_reports_what_it_did():
     assert metrics["gradient_steps"] == learner.gradient_steps == 12
 
 
+def test_the_gradient_probe_shows_the_losses_that_the_update_trains_on():
+    envs = ScriptedEnvs(next_step=True)
+    learner = learner_for(envs, replace(SETTINGS, loss_coefficient=0.5))
+    rollout = Collector(envs, 20, CPU).collect(learner, 20, 10**9)
+    indices, sample_losses = learner.gradient_probe(rollout)
+    assert torch.equal(indices, rollout.valid_indices)
+    q_values = learner.network(rollout.states).gather(1, rollout.actions.flatten().unsqueeze(1)).squeeze(1)
+    errors = q_values - learner.targets(rollout).flatten()
+    torch.testing.assert_close(sample_losses(indices[3:7]), 0.5 * errors.square()[indices[3:7]])
+    mean = sample_losses(indices).mean().item()
+    assert learner.update(rollout, BatchPlan(20, 1, 1), 0.0)["loss"] == pytest.approx(mean, rel=1e-5)
+
+
 def test_pqn_learns_to_repeat_the_observation():
     envs = IdentityEnvs()
     learner = learner_for(envs, replace(SETTINGS, learning_rate=3e-3))

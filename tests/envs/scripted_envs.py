@@ -5,7 +5,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 FAULTS = (
@@ -19,6 +19,15 @@ FAULTS = (
     "wrong_shape",
     "hang",
 )
+
+ACTION_SPACES = {
+    "Float32": Box(np.float32([-1, -2]), np.float32([1, 2])),
+    "Float64": Box(-0.1, 0.1, (2,), np.float64),
+    "Matrix": Box(-1, 1, (2, 3), np.float32),
+    "Choices": MultiDiscrete([2, 3], start=[0, 5]),
+    "ChoiceTable": MultiDiscrete([[2, 3], [4, 5]], dtype=np.int32),
+    "Switches": MultiBinary(3),
+}
 
 
 class CountingEnv(gymnasium.Env):
@@ -111,12 +120,39 @@ class NestedSpaceEnv(CountingEnv):
         return {"level": np.int64(self.count % 3), "speed": np.full(2, 0.5, np.float32)}
 
 
+class ActionEnv(CountingEnv):
+    """Observes the action that it got, which must be in its action space, and then writes into it."""
+
+    def __init__(self, action_space: str) -> None:
+        super().__init__()
+        self.action_space = ACTION_SPACES[action_space]
+        self.last_action = np.zeros(self.action_space.shape)
+        self.observation_space = Box(-np.inf, np.inf, (self.last_action.size,), np.float64)
+
+    def step(self, action):
+        if not isinstance(action, np.ndarray) or action.dtype != self.action_space.dtype:
+            raise TypeError(f"not an array of {self.action_space.dtype}: {action!r}")
+        if not self.action_space.contains(action):
+            raise ValueError(f"not in {self.action_space}: {action}")
+        self.last_action = action.astype(np.float64)
+        self.count += 1
+        action[...] = 0
+        return self.observe(), 0.0, False, False, {}
+
+    def observe(self):
+        return self.last_action.ravel()
+
+
 def next_step_vector_env(num_envs: int, max_episode_steps: int | None = None) -> SyncVectorEnv:
     return _synced(num_envs, max_episode_steps, AutoresetMode.NEXT_STEP)
 
 
 def same_step_vector_env(num_envs: int, max_episode_steps: int | None = None) -> SyncVectorEnv:
     return _synced(num_envs, max_episode_steps, AutoresetMode.SAME_STEP)
+
+
+def action_vector_env(num_envs: int, action_space: str) -> SyncVectorEnv:
+    return SyncVectorEnv([lambda: ActionEnv(action_space)] * num_envs)
 
 
 def _synced(num_envs: int, limit: int | None, mode: AutoresetMode) -> SyncVectorEnv:
@@ -153,6 +189,14 @@ def register_all() -> None:
         ("NestedSpace", NestedSpaceEnv, None),
     ):
         gymnasium.register(f"SwellTest/{name}-v0", entry_point, vector_entry_point=vector_entry_point)
+    for name in ACTION_SPACES:
+        gymnasium.register(f"SwellTest/Action{name}-v0", ActionEnv, kwargs={"action_space": name})
+        gymnasium.register(
+            f"SwellTest/ActionVector{name}-v0",
+            ActionEnv,
+            vector_entry_point=action_vector_env,
+            kwargs={"action_space": name},
+        )
     for fault in ("observation", "reward"):
         gymnasium.register(
             f"SwellTest/VectorFault{fault.title()}-v0",

@@ -8,6 +8,8 @@ from swell.envs.entry_point import EntryPointEnvs
 from swell.envs.looped import LoopedEnvs
 from swell.envs.workers import WorkerEnvs
 
+from .comparisons import transitions
+
 NUM_ENVS = 3
 BACKENDS = {
     "looped": (LoopedEnvs, "SwellTest/Counting-v0"),
@@ -17,39 +19,16 @@ BACKENDS = {
 }
 
 
-def transitions(backend: str, count: int, **settings) -> list[list[tuple]]:
-    """The first valid transitions of each env, under a policy that only looks at the observation."""
+def played(backend: str, count: int, **settings) -> list[list[tuple]]:
     kind, env_id = BACKENDS[backend]
-    envs = kind(EnvSettings(env_id, NUM_ENVS, seed=0, **settings))
-    rows: list[list[tuple]] = [[] for _ in range(NUM_ENVS)]
-    observations = envs.reset()
-    while min(map(len, rows)) < count:
-        actions = (observations[:, 1] + 2 * observations[:, 2]).astype(np.int64) % 10
-        step = envs.step(actions)
-        next_observations = step.observations if step.final_observations is None else step.final_observations
-        for index in np.flatnonzero(step.valid):
-            # without the seed in the first place, which a vectorised env derives in its own way
-            rows[index].append(
-                (
-                    tuple(observations[index, 1:]),
-                    int(actions[index]),
-                    float(step.rewards[index]),
-                    bool(step.terminated[index]),
-                    bool(step.truncated[index]),
-                    bool(step.episode_over[index]),
-                    tuple(next_observations[index, 1:]),
-                )
-            )
-        observations = step.observations
-    envs.close()
-    return [row[:count] for row in rows]
+    return transitions(kind(EnvSettings(env_id, NUM_ENVS, seed=0, **settings)), count)
 
 
 @pytest.mark.parametrize("backend", ["workers", "next step", "same step"])
 @pytest.mark.parametrize("limit", [None, 4])
 def test_every_kind_of_autoreset_gives_the_same_transitions(backend, limit):
-    expected = transitions("looped", 20, max_episode_steps=limit)
-    assert transitions(backend, 20, max_episode_steps=limit) == expected
+    expected = played("looped", 20, max_episode_steps=limit)
+    assert played(backend, 20, max_episode_steps=limit) == expected
 
 
 def test_the_transitions_are_those_of_the_env():
@@ -65,7 +44,17 @@ def test_the_transitions_are_those_of_the_env():
         ((1, 2), 5, 8.0, False, False, False, (1, 3)),
         ((1, 3), 7, 11.0, False, True, True, (1, 4)),
     ]
-    assert transitions("looped", 7, max_episode_steps=4) == [first_episode + second_episode] * NUM_ENVS
+    assert played("looped", 7, max_episode_steps=4) == [first_episode + second_episode] * NUM_ENVS
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_end_at_the_time_limit_is_a_termination(backend):
+    for row in played(backend, 3, max_episode_steps=3):
+        assert [(terminated, truncated) for _, _, _, terminated, truncated, _, _ in row] == [
+            (False, False),
+            (False, False),
+            (True, False),
+        ]
 
 
 def test_a_reset_row_is_not_valid_and_has_no_reward(make):

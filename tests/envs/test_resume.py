@@ -1,39 +1,22 @@
 """Saved envs go on exactly where they were, and the check that promises it can say no."""
 
-import json
-from typing import Any
-
 import numpy as np
 import pytest
 
 from swell.envs.resume_check import same_state
+
+from .comparisons import goes_on_alike, through_json
 
 EXACT = [
     "CartPole-v1",
     "Acrobot-v1",
     "MountainCar-v0",
     "Pendulum-v1",
+    "MountainCarContinuous-v0",
     "Taxi-v4",
     "FrozenLake-v1",
     "Blackjack-v1",
 ]
-
-
-def through_json(state: Any) -> Any:
-    """What a checkpoint does to a state: all but the arrays is written as JSON."""
-    if isinstance(state, np.ndarray):
-        assert state.dtype.kind in "biuf"
-        return state.copy()
-    if isinstance(state, dict):
-        assert all(type(key) is str for key in state)
-        return {key: through_json(value) for key, value in state.items()}
-    if isinstance(state, list):
-        return [through_json(value) for value in state]
-    return json.loads(json.dumps(state, allow_nan=False))
-
-
-def goes_on_alike(original, restored, actions) -> bool:
-    return all(same_state(list(original.step(row)), list(restored.step(row))) for row in actions)
 
 
 @pytest.mark.parametrize("env_id", EXACT)

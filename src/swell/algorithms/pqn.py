@@ -1,19 +1,23 @@
 """PQN: Q-learning with λ-returns and LayerNorm, without replay and without a target network (arXiv 2407.04811)."""
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Generator, Tensor, nn
 
+from swell.invariance import Rule, scaled_betas, scaled_learning_rate
 from swell.losses import q_regression
-from swell.optimize import accumulate_gradients, clipped_step, set_learning_rate, shuffled_minibatches
+from swell.optimize import accumulate_gradients, clipped_step, set_betas, set_learning_rate, shuffled_minibatches
 from swell.schedules import linear
 from swell.targets import lambda_returns, successor_values
-from swell.types import BatchPlan, Rollout
+from swell.types import BatchPlan, Rollout, SampleLosses
 
 LearningRateRule = Literal["constant", "sqrt"]
+BETAS = (0.9, 0.999)
+"""RAdam's own."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +33,13 @@ class PQNSettings:
     epsilon_fraction: float
     discount: float
     trace_decay: float
-    max_gradient_norm: float
+    max_gradient_norm: float | None
     loss_coefficient: float
     reward_scale: float
     truncation_is_termination: bool
     micro_batch_size: int
+    invariance_rules: Collection[Rule] = ()
+    reference_minibatch: float = 1.0
 
 
 class PQN:
@@ -72,17 +78,22 @@ class PQN:
         rate = settings.learning_rate * (1.0 - progress if settings.anneal_learning_rate else 1.0)
         return rate * math.sqrt(batch / settings.reference_batch) if settings.learning_rate_rule == "sqrt" else rate
 
+    def _configure(self, learning_rate: float, minibatch: float) -> float:
+        """Sets the optimizer to this size of a gradient step, by the rules that are on; returns its learning rate."""
+        settings = self.settings
+        divisor = settings.reference_minibatch / minibatch
+        if "learning-rate" in settings.invariance_rules:
+            learning_rate = scaled_learning_rate(learning_rate, divisor)
+        if "betas" in settings.invariance_rules:
+            set_betas(self.optimizer, scaled_betas(BETAS, divisor))
+        set_learning_rate(self.optimizer, learning_rate)
+        return learning_rate
+
     def update(self, rollout: Rollout, plan: BatchPlan, progress: float) -> dict[str, float]:
         """Regresses Q(s, a) on the λ-returns, `plan.epochs` times over the rollout."""
-        targets = self.targets(rollout).flatten()
-        indices, states, actions = rollout.valid_indices, rollout.states, rollout.actions.flatten()
+        indices, sample_losses = self.gradient_probe(rollout)
         learning_rate = self.learning_rate(indices.shape[0], progress)
-        set_learning_rate(self.optimizer, learning_rate)
-
-        def sample_losses(chosen: Tensor) -> Tensor:
-            q_values = self.network(states[chosen])
-            return self.settings.loss_coefficient * q_regression(q_values, actions[chosen], targets[chosen])
-
+        learning_rate = self._configure(learning_rate, indices.shape[0] / min(plan.minibatches, indices.shape[0]))
         losses: list[float] = []
         norms: list[float] = []
         for minibatch in shuffled_minibatches(indices, plan.minibatches, plan.epochs, self._shuffle):
@@ -102,6 +113,17 @@ class PQN:
             "learning_rate": learning_rate,
             "epsilon": self.epsilon(progress),
         }
+
+    def gradient_probe(self, rollout: Rollout) -> tuple[Tensor, SampleLosses]:
+        """The transitions to learn from, and the loss of each; the targets are those of the present weights."""
+        targets = self.targets(rollout).flatten()
+        indices, states, actions = rollout.valid_indices, rollout.states, rollout.actions.flatten()
+
+        def sample_losses(chosen: Tensor) -> Tensor:
+            q_values = self.network(states[chosen])
+            return self.settings.loss_coefficient * q_regression(q_values, actions[chosen], targets[chosen])
+
+        return indices, sample_losses
 
     @torch.no_grad()
     def targets(self, rollout: Rollout) -> Tensor:

@@ -17,6 +17,9 @@ ResumeTier = Literal["exact", "replay", "continuing"]
 - `continuing`: episodes in flight are lost and the envs restart from new seeds.
 """
 
+Backend = Literal["auto", "gymnasium", "envpool"]
+"""Who runs the envs. `auto` is ale-py for Atari, EnvPool for Procgen, which nobody else has, Gymnasium for the rest."""
+
 
 @dataclass(frozen=True)
 class EnvSettings:
@@ -25,6 +28,7 @@ class EnvSettings:
     env: str
     num_envs: int
     seed: int
+    backend: Backend = "auto"
     asynchronous: bool = False
     max_episode_steps: int | None = None
     episodic_life: bool = False
@@ -41,7 +45,8 @@ class EnvStep(NamedTuple):
     When an episode ends, `observations` either already belongs to the next episode (then `final_observations` holds
     the last observation of the old one) or is that last observation, and the next step is a reset row with `valid`
     False.
-    A reset row is no transition: its action was ignored and its reward is 0.
+    A reset row is no transition: its action was ignored and its reward is 0. A lost life that terminates resets
+    nothing: the game goes on from `observations`.
     """
 
     observations: np.ndarray
@@ -55,7 +60,11 @@ class EnvStep(NamedTuple):
 
 
 class VectorEnv(Protocol):
-    """A batch of envs that step together and reset themselves."""
+    """A batch of envs that step together and reset themselves.
+
+    `step` takes one row per env: int64 [num_envs] for `Discrete`, int64 [num_envs, K] for `MultiDiscrete` and
+    `MultiBinary`, float32 [num_envs, *shape] within the bounds for `Box`. Choices count from zero.
+    """
 
     num_envs: int
     observation_space: Space[Any]

@@ -74,7 +74,11 @@ def _capture_value(value: Any, seen: set[int], depth: int) -> Any:
         return _capture_container(value, seen, depth)
     if isinstance(value, np.random.Generator | np.random.RandomState | random.Random):
         return _capture_generator(value, seen, depth)
-    if not _is_plain_object(value) or id(value) in seen or depth > DEPTH_LIMIT:
+    if id(value) in seen or depth > DEPTH_LIMIT:
+        raise NotPlainError
+    if _is_simulation(value):
+        return _capture_simulation(value, seen)
+    if not _is_plain_object(value):
         raise NotPlainError
     return _capture_object(value, seen, depth)
 
@@ -121,6 +125,18 @@ def _capture_generator(value: Any, seen: set[int], depth: int) -> dict[str, Any]
     return {"kind": "generator", "type": type(value).__name__, "state": _capture_value(state, seen, depth + 1)}
 
 
+def _is_simulation(value: object) -> bool:
+    return type(value).__name__ == "MjData" and type(value).__module__.startswith("mujoco")
+
+
+def _capture_simulation(value: object, seen: set[int]) -> dict[str, Any]:
+    """Only here, where there is an object of MuJoCo's, is it certain that MuJoCo is installed."""
+    from swell.envs.mujoco_state import capture_simulation
+
+    seen.add(id(value))
+    return {"kind": "simulation", "fields": capture_simulation(value)}
+
+
 def _is_plain_object(value: object) -> bool:
     if isinstance(value, type | ModuleType | FunctionType | MethodType) or not hasattr(value, "__dict__"):
         return False
@@ -140,6 +156,8 @@ def _restored(existing: Any, value: Any) -> Any:
             raise NotPlainError("there is no object to take back the state of one")
         restore(existing, value)
         return existing
+    if value["kind"] == "simulation":
+        return _restored_simulation(existing, value)
     if value["kind"] == "generator":
         return _restored_generator(existing, value)
     return _restored_tagged(value)
@@ -163,6 +181,15 @@ def _restored_tagged(value: dict[str, Any]) -> Any:
             return deque((_restored(None, part) for part in value["items"]), maxlen=value["maxlen"])
         case kind:
             raise ValueError(f"unknown kind of captured value: {kind}")
+
+
+def _restored_simulation(existing: Any, value: dict[str, Any]) -> Any:
+    if not _is_simulation(existing):
+        raise NotPlainError("there is no simulation to take back the state of one")
+    from swell.envs.mujoco_state import restore_simulation
+
+    restore_simulation(existing, value["fields"])
+    return existing
 
 
 def _restored_generator(existing: Any, value: dict[str, Any]) -> Any:

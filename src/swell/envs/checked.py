@@ -1,5 +1,6 @@
 """One Gymnasium env whose every answer is checked, and whose failures say where they happened."""
 
+import math
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
@@ -7,10 +8,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.error import DependencyNotInstalled
-from gymnasium.spaces import Discrete
 
+from swell.envs.actions import ActionDecoder
 from swell.envs.base import EnvSettings
 from swell.envs.capture import capture, restore
+from swell.envs.ids import env_family
 from swell.envs.observations import BadAnswerError, ObservationEncoder
 from swell.errors import ConfigError, EnvironmentFailedError
 
@@ -27,27 +29,28 @@ class CheckedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._env_id = env_id
         self._steps = 0
         self._encoder = ObservationEncoder(env.observation_space, env_id)
-        self._first_action = 0
+        self._decoder = ActionDecoder(env.action_space)
         self.observation_space = self._encoder.space
-        if isinstance(env.action_space, Discrete) and env.action_space.start != 0:
-            self._first_action = int(env.action_space.start)
-            self.action_space = Discrete(int(env.action_space.n))
+        self.action_space = self._decoder.space
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        with self._naming_failures():
+        try:
             observation, _ = self.env.reset(seed=seed, options=options)
             return self._encoder.encode(observation), {}
+        except Exception as error:
+            raise self._failure(error) from error
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """The infos are dropped: nobody reads them, and workers would have to send them."""
         self._steps += 1
-        with self._naming_failures():
-            action = action + self._first_action if self._first_action else action
-            observation, reward, terminated, truncated, _ = self.env.step(action)
+        try:
+            observation, reward, terminated, truncated, _ = self.env.step(self._decoder.decode(action))
             score = _checked_reward(reward)
             return self._encoder.encode(observation), score, _checked_flag(terminated), _checked_flag(truncated), {}
+        except Exception as error:
+            raise self._failure(error) from error
 
     @property
     def saved_state(self) -> dict[str, Any]:
@@ -59,13 +62,9 @@ class CheckedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._steps = state["steps"]
         restore(self.env, state["env"])
 
-    @contextmanager
-    def _naming_failures(self) -> Generator[None]:
-        try:
-            yield
-        except Exception as error:
-            where = f"{self._env_id}: env {self._index} failed at step {self._steps}"
-            raise EnvironmentFailedError(f"{where}: {one_line(error)}") from error
+    def _failure(self, error: Exception) -> EnvironmentFailedError:
+        where = f"{self._env_id}: env {self._index} failed at step {self._steps}"
+        return EnvironmentFailedError(f"{where}: {one_line(error)}")
 
 
 def make_checked(settings: EnvSettings, index: int) -> CheckedEnv:
@@ -76,6 +75,10 @@ def make_checked(settings: EnvSettings, index: int) -> CheckedEnv:
     if settings.render_mode is not None and index == 0:
         options["render_mode"] = settings.render_mode
     with naming_construction(settings.env):
+        if env_family(settings.env) == "mujoco":
+            from swell.envs.mujoco_warnings import route_mujoco_warnings
+
+            route_mujoco_warnings()
         env = gymnasium.make(settings.env, disable_env_checker=True, **options)
     return CheckedEnv(env, index, settings.env)
 
@@ -102,12 +105,12 @@ def _checked_reward(reward: Any) -> float:
         score = float(reward)
     except (TypeError, ValueError):
         raise BadAnswerError(f"expected a number as reward, got {repr(reward)[:80]}") from None
-    if not np.isfinite(score):
+    if not math.isfinite(score):
         raise BadAnswerError(f"expected a finite reward, got {score}")
     return score
 
 
 def _checked_flag(flag: Any) -> bool:
-    if not isinstance(flag, bool | np.bool_):
+    if not isinstance(flag, (bool, np.bool_)):
         raise BadAnswerError(f"expected terminated and truncated to be booleans, got {repr(flag)[:80]}")
     return bool(flag)

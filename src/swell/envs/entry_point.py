@@ -8,6 +8,7 @@ import numpy as np
 from gymnasium.spaces import Box, Space
 from gymnasium.vector import AutoresetMode
 
+from swell.envs.actions import ActionDecoder
 from swell.envs.base import EnvSettings, EnvStep, ResumeTier
 from swell.envs.capture import capture, restore
 from swell.envs.checked import naming_construction, one_line
@@ -28,7 +29,8 @@ class EntryPointEnvs:
         self._resets_at_once = self._envs.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
         self._encoder = ObservationEncoder(self._envs.single_observation_space, settings.env)
         self.observation_space: Space[Any] = self._encoder.space
-        self.action_space = self._envs.single_action_space
+        self._decoder = ActionDecoder(self._envs.single_action_space)
+        self.action_space = self._decoder.space
         self._ended = np.zeros(settings.num_envs, dtype=np.bool_)
         self._steps = 0
 
@@ -42,7 +44,7 @@ class EntryPointEnvs:
     def step(self, actions: np.ndarray) -> EnvStep:
         self._steps += 1
         try:
-            observations, rewards, terminated, truncated, info = self._envs.step(actions)
+            observations, rewards, terminated, truncated, info = self._envs.step(self._decoder.decode(actions))
         except Exception as error:
             raise self._failure(one_line(error)) from error
         reset_rows = np.zeros_like(self._ended) if self._resets_at_once else self._ended

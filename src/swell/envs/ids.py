@@ -5,11 +5,13 @@ import importlib
 import re
 from collections.abc import Iterable
 from importlib.util import find_spec
+from itertools import product
 from typing import Any, Literal
 
+from swell.envs.base import Backend
 from swell.errors import ConfigError
 
-EnvFamily = Literal["atari", "minatar", "classic", "other"]
+EnvFamily = Literal["atari", "minatar", "classic", "mujoco", "procgen", "other"]
 
 # The single-player games in ale-py 0.12, among them the 57 that papers report.
 ATARI_GAMES = tuple(
@@ -28,11 +30,35 @@ ATARI_GAMES = tuple(
 )
 MINATAR_GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 CLASSIC_NAMES = ("CartPole", "Acrobot", "MountainCar", "MountainCarContinuous", "Pendulum")
+MUJOCO_NAMES = tuple(
+    """
+    Ant HalfCheetah Hopper Humanoid HumanoidStandup InvertedDoublePendulum InvertedPendulum Pusher Reacher Swimmer
+    Walker2d
+    """.split()  # noqa: SIM905
+)
+PROCGEN_GAMES = tuple(
+    """
+    bigfish bossfight caveflyer chaser climber coinrun dodgeball fruitbot heist jumper leaper maze miner ninja plunder
+    starpilot
+    """.split()  # noqa: SIM905
+)
+PROCGEN_MODES = ("hard", "easy")
+"""The first is the one that a name without a mode stands for."""
+
+SHIPPED_FAMILIES: dict[str, EnvFamily] = {"ALE/": "atari", "MinAtar/": "minatar", "Procgen/": "procgen"}
+ENVPOOL_FAMILIES: tuple[EnvFamily, ...] = ("atari", "mujoco", "procgen")
+
+# The package that a family needs and the extra of ours that brings it.
+EXTRAS: dict[EnvFamily, tuple[str, str]] = {
+    "atari": ("ale_py", "atari"),
+    "minatar": ("minatar", "minatar"),
+    "mujoco": ("mujoco", "mujoco"),
+    "procgen": ("envpool", "procgen"),
+}
 
 # Gymnasium's own families that need a package which Gymnasium itself does not install: (package, extra).
 GYMNASIUM_EXTRAS = {
     "box2d": ("Box2D", "box2d"),
-    "mujoco": ("mujoco", "mujoco"),
     "phys2d": ("jax", "jax"),
     "tabular": ("jax", "jax"),
 }
@@ -41,27 +67,40 @@ GYMNASIUM_EXTRAS = {
 def env_family(env_id: str) -> EnvFamily:
     """Which family an id belongs to, by its name alone: quick, and true even where the extra is missing."""
     known_id = _shipped_id(env_id) or env_id
-    if known_id.startswith("ALE/"):
-        return "atari"
-    if known_id.startswith("MinAtar/"):
-        return "minatar"
-    names = {_squashed(name) for name in CLASSIC_NAMES}
-    return "classic" if _squashed(_without_version(known_id)) in names else "other"
+    for start, family in SHIPPED_FAMILIES.items():
+        if known_id.startswith(start):
+            return family
+    name = _squashed(_without_version(known_id))
+    if name in map(_squashed, MUJOCO_NAMES):
+        return "mujoco"
+    return "classic" if name in map(_squashed, CLASSIC_NAMES) else "other"
 
 
-def resolve_env_id(env_id: str) -> str:
+def resolve_env_id(env_id: str, backend: Backend = "auto") -> str:
     """The full id for what a user typed: `pong` -> `ALE/Pong-v5`, `minatar/breakout` -> `MinAtar/Breakout-v1`.
 
-    Raises ConfigError, in one line, if there is no such env or if a package that it needs is not installed.
+    Raises ConfigError, in one line, if there is no such env, if the backend does not have it, or if a package that it
+    needs is not installed.
     """
-    known_id = _shipped_id(env_id)
-    if known_id is None:
-        return _registered_id(env_id)
-    if known_id.startswith("ALE/"):
-        _require("ale_py", known_id, "the atari extra", "swell-rl[atari]")
-    else:
-        _require("minatar", known_id, "the minatar extra", "swell-rl[minatar]")
-    return known_id
+    full_id = _shipped_id(env_id) or _registered_id(env_id)
+    family = env_family(full_id)
+    in_envpool = uses_envpool(full_id, backend)
+    package, extra = ("envpool", "envpool") if in_envpool and family != "procgen" else EXTRAS.get(family, ("", ""))
+    if package:
+        _require(package, full_id, f"the {extra} extra", f"swell-rl[{extra}]")
+    return full_id
+
+
+def uses_envpool(env_id: str, backend: Backend) -> bool:
+    """Whether EnvPool is to run this env; ConfigError if the backend that was asked for does not have it."""
+    family = env_family(env_id)
+    if backend == "envpool" and family not in ENVPOOL_FAMILIES:
+        raise ConfigError(
+            f"backend must be gymnasium or auto for {env_id}: envpool runs Atari, MuJoCo and Procgen here"
+        )
+    if backend == "gymnasium" and family == "procgen":
+        raise ConfigError(f"backend must be envpool or auto for {env_id}: Procgen has no other")
+    return backend == "envpool" or family == "procgen"
 
 
 def atari_id(game: str) -> str:
@@ -79,6 +118,11 @@ def minatar_game(env_id: str) -> str:
     return {f"MinAtar/{_title(game)}": game for game in MINATAR_GAMES}[_without_version(env_id)]
 
 
+def procgen_id(game: str, mode: str = PROCGEN_MODES[0]) -> str:
+    """The id of a game and its distribution of levels: `coinrun` -> `Procgen/CoinrunHard-v0`."""
+    return f"Procgen/{game.title()}{mode.title()}-v0"
+
+
 def _title(game: str) -> str:
     return game.title().replace("_", "")
 
@@ -92,7 +136,7 @@ def _without_version(env_id: str) -> str:
 
 
 def _shipped_id(env_id: str) -> str | None:
-    """The id of an Atari or MinAtar game, if this names one."""
+    """The id of an Atari, MinAtar or Procgen game, if this names one."""
     name, _, version = env_id.lower().partition("-v")
     name = _squashed(name)
     for game in MINATAR_GAMES:
@@ -101,6 +145,17 @@ def _shipped_id(env_id: str) -> str | None:
     for game in ATARI_GAMES:
         if name.removeprefix("ale/") == _squashed(_title(game)) and version in ("", "5"):
             return atari_id(game)
+    return _procgen_id_named(name, version) if version in ("", "0") else None
+
+
+def _procgen_id_named(name: str, version: str) -> str | None:
+    """`maze` is Procgen's, `Maze-v0` could be anybody's: with a version, a prefix or a mode has to say so."""
+    for game, mode in product(PROCGEN_GAMES, PROCGEN_MODES):
+        names = {f"procgen/{game}{mode}", f"{game}{mode}"}
+        if mode == PROCGEN_MODES[0]:
+            names |= {f"procgen/{game}"} if version else {f"procgen/{game}", game}
+        if name in names:
+            return procgen_id(game, mode)
     return None
 
 
@@ -147,7 +202,8 @@ def _unknown_env(env_id: str, registered: Iterable[str]) -> str:
 
 def _suggestions(env_id: str, registered: Iterable[str]) -> list[str]:
     """Up to five ids whose names look like this one; versions, case and the old `NoFrameskip` do not count."""
-    ids = [*registered, *map(atari_id, ATARI_GAMES), *(f"MinAtar/{_title(game)}-v1" for game in MINATAR_GAMES)]
+    ids = [*registered, *map(atari_id, ATARI_GAMES), *map(procgen_id, PROCGEN_GAMES)]
+    ids += [f"MinAtar/{_title(game)}-v1" for game in MINATAR_GAMES]
     by_name: dict[str, str] = {}
     for known_id in sorted(ids, key=lambda known_id: "/" in known_id):  # plain ids before those of a namespace
         by_name.setdefault(_bare_name(known_id), known_id)

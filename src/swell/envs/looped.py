@@ -1,6 +1,5 @@
 """Gymnasium envs that step one after the other in this process."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ class LoopedEnvs:
         self._envs = [make_checked(settings, index) for index in range(settings.num_envs)]
         self.observation_space = self._envs[0].observation_space
         self.action_space = self._envs[0].action_space
+        self._shape = (self.num_envs, *(self.observation_space.shape or ()))
 
     @property
     def resume_tier(self) -> ResumeTier:
@@ -30,12 +30,17 @@ class LoopedEnvs:
         return self.restart(resume_count=0)
 
     def step(self, actions: np.ndarray) -> EnvStep:
-        results = [env.step(action) for env, action in zip(self._envs, actions, strict=True)]
-        final_observations = np.stack([observation for observation, *_ in results])
-        scores = np.array([reward for _, reward, *_ in results], dtype=np.float64)
-        terminated = np.array([terminated for _, _, terminated, _, _ in results], dtype=np.bool_)
-        truncated = np.array([truncated for _, _, _, truncated, _ in results], dtype=np.bool_) & ~terminated
-        observations = self._reset_ended(final_observations, np.flatnonzero(terminated | truncated))
+        final_observations = np.empty(self._shape, dtype=self.observation_space.dtype)
+        scores = np.empty(self.num_envs)
+        terminated = np.zeros(self.num_envs, dtype=np.bool_)
+        truncated = np.zeros(self.num_envs, dtype=np.bool_)
+        ended: list[int] = []
+        for index, (env, action) in enumerate(zip(self._envs, actions, strict=True)):
+            final_observations[index], scores[index], is_terminal, out_of_time, _ = env.step(action)
+            if is_terminal or out_of_time:
+                (terminated if is_terminal else truncated)[index] = True
+                ended.append(index)
+        observations = self._reset_ended(final_observations, ended)
         return same_step(observations, final_observations, scores, terminated, truncated, self._settings.clip_rewards)
 
     def render(self) -> np.ndarray | None:
@@ -63,9 +68,9 @@ class LoopedEnvs:
         seeds = env_seeds(self._settings.seed, resume_count, self.num_envs)
         return np.stack([env.reset(seed=seed)[0] for env, seed in zip(self._envs, seeds, strict=True)])
 
-    def _reset_ended(self, observations: np.ndarray, ended: Sequence[int] | np.ndarray) -> np.ndarray:
+    def _reset_ended(self, observations: np.ndarray, ended: list[int]) -> np.ndarray:
         """Resets these envs; the given observations are left as they are."""
-        if len(ended) == 0:
+        if not ended:
             return observations
         observations = observations.copy()
         for index in ended:

@@ -9,6 +9,8 @@ from gymnasium.spaces import Box, Space
 from swell.errors import ConfigError
 
 KEPT_DTYPES = (np.dtype(np.uint8), np.dtype(np.bool_), np.dtype(np.float32))
+SAFE_SUM_OF_SQUARES = 1e76
+"""No number of an array whose squares sum to less is beyond 1e38; float32 ends at 3.4e38."""
 
 
 class BadAnswerError(Exception):
@@ -24,23 +26,28 @@ class ObservationEncoder:
 
     def __init__(self, space: Space[Any], env_id: str) -> None:
         self._source = space
+        self._is_box = isinstance(space, Box)
         box = space if isinstance(space, Box) else _flat_box(space, env_id)
         dtype = np.dtype(box.dtype)
         self._dtype = dtype if dtype in KEPT_DTYPES else np.dtype(np.float32)
         self._source_dtype = dtype
         self.space = Box(_cast(box.low, self._dtype), _cast(box.high, self._dtype), dtype=self._dtype.type)
+        self._shape = self.space.shape
 
     def encode(self, observation: Any) -> np.ndarray:
         """The observation as an array; raises BadAnswerError, with what was expected, if it does not fit its space."""
-        array = np.asarray(observation if isinstance(self._source, Box) else self._flattened(observation))
-        _check_shape(array, self.space.shape)
+        array = np.asarray(observation if self._is_box else self._flattened(observation))
+        _check_shape(array, self._shape)
+        if self._dtype == np.float32 and _fits_float32(array):
+            return array.astype(np.float32, copy=False)
         array = self._converted(array)
-        _check_finite(array)
+        if not all_finite(array):
+            raise BadAnswerError(f"expected a finite observation, got {first_not_finite(array)}")
         return array
 
     def encode_rows(self, observations: np.ndarray, num_envs: int) -> np.ndarray:
         """The same for the observations of all envs at once, where the space is a Box."""
-        _check_shape(observations, (num_envs, *self.space.shape))
+        _check_shape(observations, (num_envs, *self._shape))
         return self._converted(observations)
 
     def _flattened(self, observation: Any) -> np.ndarray:
@@ -77,9 +84,13 @@ def _check_shape(array: np.ndarray, shape: tuple[int, ...]) -> None:
         raise BadAnswerError(f"expected an observation of shape {shape}, got {array.shape}")
 
 
-def _check_finite(array: np.ndarray) -> None:
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise BadAnswerError(f"expected a finite observation, got {first_not_finite(array)}")
+def _fits_float32(array: np.ndarray) -> bool:
+    """Whether these are certainly finite floats within the range of float32: the quick answer for nearly every step."""
+    return array.dtype.kind == "f" and float(np.vdot(array, array)) < SAFE_SUM_OF_SQUARES
+
+
+def all_finite(array: np.ndarray) -> bool:
+    return array.dtype.kind != "f" or bool(np.isfinite(array).all())
 
 
 def first_not_finite(array: np.ndarray) -> str:

@@ -1,5 +1,6 @@
-"""Heads on encoders, and the Q-networks that presets name."""
+"""The networks that presets name: which encoder a name stands for, and Q-heads on it."""
 
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -7,11 +8,14 @@ from torch import nn
 
 from swell.errors import ConfigError
 from swell.networks.encoders import (
+    IMPALA_HEAD_NORM,
     MINATAR_CONVOLUTIONS,
     NATURE_CONVOLUTIONS,
     WIDE_CONVOLUTIONS,
+    Activation,
     ChannelsFirst,
     ImageEncoder,
+    ImpalaEncoder,
     MultiSkipEncoder,
     NormOver,
     PostActivationBlock,
@@ -20,11 +24,14 @@ from swell.networks.encoders import (
     dense_block,
     he_normal,
     orthogonal,
+    rescale_units,
 )
 
-NetworkName = Literal["auto", "mlp", "minatar-cnn", "nature-cnn", "pqn-l", "pqn-xl"]
+NetworkName = Literal["auto", "mlp", "minatar-cnn", "nature-cnn", "impala-cnn", "pqn-l", "pqn-xl"]
+Encoder = VectorEncoder | ImageEncoder | ImpalaEncoder
 MultiSkipHead = Literal["original", "release"]
 SMALLEST_NATURE_IMAGE = 36
+SMALLEST_IMAGES = {"minatar-cnn": 3, "impala-cnn": 8}
 MULTI_SKIP_WIDTH = 512
 MULTI_SKIP_BLOCKS = {"pqn-l": 5, "pqn-xl": 10}
 
@@ -35,7 +42,7 @@ def resolve_network(name: NetworkName, shape: Sequence[int]) -> NetworkName:
         return name
     if len(shape) != 3:
         return "mlp"
-    sides = shape[:2] if _is_channels_last(shape) else shape[1:]
+    sides = shape[:2] if is_channels_last(shape) else shape[1:]
     return "nature-cnn" if min(sides) >= SMALLEST_NATURE_IMAGE else "minatar-cnn"
 
 
@@ -46,35 +53,50 @@ def make_q_network(
     hidden: Sequence[int],
     norm_over: NormOver,
     multi_skip_head: MultiSkipHead,
+    activation: Activation = "relu",
 ) -> nn.Module:
     """A module from observations [B, *shape] to Q-values [B, num_actions]."""
-    if _is_channels_last(shape):
-        height, width, channels = shape
-        turned = (channels, height, width)
+    if is_channels_last(shape):
+        turned = channels_first(shape)
         return nn.Sequential(
-            ChannelsFirst(), make_q_network(name, turned, num_actions, hidden, norm_over, multi_skip_head)
+            ChannelsFirst(), make_q_network(name, turned, num_actions, hidden, norm_over, multi_skip_head, activation)
         )
     name = resolve_network(name, shape)
-    require_fit(name, shape)
     if name in MULTI_SKIP_BLOCKS:
+        require_fit(name, shape)
         return _multi_skip(shape, num_actions, MULTI_SKIP_BLOCKS[name], multi_skip_head)
-    if name == "mlp":
-        encoder = VectorEncoder(_product(shape), hidden)
-    elif name == "minatar-cnn":
-        encoder = ImageEncoder(shape, MINATAR_CONVOLUTIONS, 128, norm_over)
-    else:
-        encoder = ImageEncoder(shape, NATURE_CONVOLUTIONS, 512, norm_over)
+    encoder = make_encoder(name, shape, hidden, norm_over, activation)
     head = nn.Linear(encoder.features, num_actions)
     network = nn.Sequential(encoder, head)
+    if name == "impala-cnn":
+        rescale_units(head, IMPALA_HEAD_NORM)
+        return network
     network.apply(he_normal if norm_over == "channels" else orthogonal)
     if norm_over == "channels":
         nn.init.normal_(head.weight, std=encoder.features**-0.5)  # Flax's default for the last layer
     return network
 
 
+def make_encoder(
+    name: NetworkName, shape: Sequence[int], hidden: Sequence[int], norm_over: NormOver, activation: Activation
+) -> Encoder:
+    """The encoder that a network of this name has, for observations of `shape` with channels first.
+
+    `hidden` and `activation` concern the mlp only; `norm_over` all but the impala-cnn, which has no norms.
+    """
+    require_fit(name, shape)
+    if name == "mlp":
+        return VectorEncoder(math.prod(shape), hidden, norm_over, activation)
+    if name == "minatar-cnn":
+        return ImageEncoder(shape, MINATAR_CONVOLUTIONS, 128, norm_over)
+    if name == "impala-cnn":
+        return ImpalaEncoder(shape)
+    return ImageEncoder(shape, NATURE_CONVOLUTIONS, 512, norm_over)
+
+
 def require_fit(name: NetworkName, shape: Sequence[int]) -> None:
     """Says it in words where the convolutions would only fail to multiply."""
-    smallest = {"mlp": 0, "minatar-cnn": 3}.get(name, SMALLEST_NATURE_IMAGE)
+    smallest = SMALLEST_IMAGES.get(name, SMALLEST_NATURE_IMAGE)
     if name != "mlp" and (len(shape) != 3 or min(shape[1:]) < smallest):
         wanted = f"pictures of at least {smallest} × {smallest}"
         raise ConfigError(
@@ -102,13 +124,12 @@ def _multi_skip(shape: Sequence[int], num_actions: int, num_blocks: int, head: M
     return network
 
 
-def _is_channels_last(shape: Sequence[int]) -> bool:
+def is_channels_last(shape: Sequence[int]) -> bool:
     """Pictures in colour or grey, with the channels behind; stacked frames and planes come first."""
     return len(shape) == 3 and shape[2] in (1, 3) and min(shape[:2]) > shape[2]
 
 
-def _product(shape: Sequence[int]) -> int:
-    product = 1
-    for size in shape:
-        product *= size
-    return product
+def channels_first(shape: Sequence[int]) -> tuple[int, int, int]:
+    """The shape of a picture after ChannelsFirst."""
+    height, width, channels = shape
+    return channels, height, width

@@ -1,0 +1,187 @@
+"""PPG: policy phases, and auxiliary phases that teach the policy's network values (arXiv 2009.04416).
+
+With the averaged policy of PPO-EWMA as the one to stay near, it is PPG-EWMA (arXiv 2110.00641).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from swell.actor import Actor
+from swell.advantages import AdvantageMoments, normalized
+from swell.hyperparameters import Hyperparameters
+from swell.losses import decoupled_clip, squared_log_ratio, value_error
+from swell.optimize import accumulate_gradients, clipped_step, set_learning_rate, shuffled_minibatches
+from swell.phase_buffer import PhaseBuffer
+from swell.policy_batch import PolicyBatch, Preparation, StalenessMode
+from swell.policy_gradient import PolicyGradient, StepSettings, distance
+from swell.tally import Tally
+from swell.types import BatchPlan, Rollout, SampleLosses
+from swell.weight_average import WeightAverage
+
+ALMOST_ONE = 1.0 - 1e-9
+"""A phase made of so many thirds must end with the third of them."""
+
+
+@dataclass(frozen=True)
+class PPGSettings:
+    """The numbers of the objective; RunConfig explains each."""
+
+    clip_range: float
+    kl_penalty: float
+    value_clip_range: float | None
+    value_coefficient: float
+    entropy_coefficient: float
+    normalize_advantages: bool
+    staleness_mode: StalenessMode
+    averages_policy: bool
+    phase_env_steps: int
+    auxiliary_epochs: int
+    auxiliary_minibatch_size: int
+    clone_coefficient: float
+
+
+class PPG(PolicyGradient):
+    """Phasic policy gradient. Phases are counted in env steps, so they stay as long when the batch moves."""
+
+    def __init__(
+        self,
+        actor: Actor,
+        preparation: Preparation,
+        hyperparameters: Hyperparameters,
+        step_settings: StepSettings,
+        settings: PPGSettings,
+        seed: int,
+    ) -> None:
+        super().__init__(actor, preparation, hyperparameters, step_settings, seed)
+        self.settings = settings
+        self.average = WeightAverage(self.network) if settings.averages_policy else None
+        self.moments = AdvantageMoments()
+        self.auxiliary_optimizer = self.make_adam()
+        self.phase = PhaseBuffer(settings.phase_env_steps)
+        self.phase_done = 0.0
+
+    def update(self, rollout: Rollout, plan: BatchPlan, progress: float) -> dict[str, float]:
+        """One iteration of the policy phase, and the auxiliary phase after it if it is due."""
+        batch = self.preparation.batch(rollout)
+        tuned = self.configure(batch, plan, progress)
+        advantages = batch.advantages.clone()
+        if self.settings.normalize_advantages:
+            advantages[batch.indices] = self.moments.normalize(batch.advantages[batch.indices], tuned.advantage_decay)
+        tally = Tally()
+        sample_losses = self._objective(batch, advantages, tally)
+        steps = []
+        for minibatch in shuffled_minibatches(batch.indices, plan.minibatches, plan.epochs, self.shuffle):
+            steps.append(self.gradient_step(sample_losses, minibatch))
+            if self.average is not None:
+                self.average.step(self.network, tuned.proximal_decay)
+        numbers = {"proximal_decay": tuned.proximal_decay} if self.average is not None else {}
+        metrics = {**self.report(batch, plan, tuned, steps), **numbers, **tally.means()}
+        if self.settings.auxiliary_epochs:
+            self.phase.add(batch.states[batch.indices], batch.returns[batch.indices])
+            self.phase_done += 1.0 / tuned.phase_iterations
+            if self.phase_done >= ALMOST_ONE:
+                metrics |= self._auxiliary_phase(progress)
+        self.actor.observe(batch.states[batch.indices])
+        if self.average is not None:
+            self.average.copy_buffers(self.network)
+        return {**metrics, "gradient_steps": self.gradient_steps, "phase_progress": self.phase_done}
+
+    def gradient_probe(self, rollout: Rollout) -> tuple[Tensor, SampleLosses]:
+        """The losses of the first gradient step of the policy phase; changes nothing."""
+        batch = self.preparation.peek(rollout)
+        advantages = batch.advantages.clone()
+        if self.settings.normalize_advantages:
+            advantages[batch.indices] = normalized(batch.advantages[batch.indices])
+        return batch.indices, self._objective(batch, advantages, Tally())
+
+    def _objective(self, batch: PolicyBatch, advantages: Tensor, tally: Tally) -> SampleLosses:
+        settings, kind = self.settings, self.actor.space.kind
+        behavior, anchored = batch.anchors(settings.staleness_mode)
+
+        def sample_losses(chosen: Tensor) -> Tensor:
+            states, actions = batch.states[chosen], batch.actions[chosen]
+            parameters, values = self.network(states)
+            proximal = anchored[chosen]
+            if self.average is not None:
+                with torch.no_grad():
+                    proximal = kind.distribution(self.average.network.policy(states)).log_prob(actions)
+            distribution = kind.distribution(parameters)
+            log_probs, entropy = distribution.log_prob(actions), distribution.entropy()
+            policy_loss = decoupled_clip(log_probs, proximal, behavior[chosen], advantages[chosen], settings.clip_range)
+            penalty = squared_log_ratio(log_probs, proximal)
+            value_loss = batch.value_losses(values, chosen, settings.value_clip_range)
+            tally.add(
+                policy_loss=policy_loss,
+                value_loss=value_loss,
+                entropy=entropy,
+                **distance(log_probs, proximal, settings.clip_range),
+            )
+            return (
+                policy_loss
+                + settings.kl_penalty * penalty
+                + settings.value_coefficient * value_loss
+                - settings.entropy_coefficient * entropy
+            )
+
+        return sample_losses
+
+    def _auxiliary_phase(self, progress: float) -> dict[str, float]:
+        """Distils the phase's returns into the policy's network, and holds the policy itself where it was.
+
+            ½ (V_aux − R)² + ½ (V − R)² + β · KL(π_before ‖ π)
+
+        With its own Adam at the learning rate of the reference batch: its minibatches do not change with the batch.
+        """
+        settings = self.settings
+        rate = self.hyperparameters.tuned.learning_rate
+        annealed = rate * (1.0 - progress) if self.hyperparameters.anneal_learning_rate else rate
+        set_learning_rate(self.auxiliary_optimizer, annealed)
+        states, returns = self.phase.states, self.phase.returns
+        device = next(self.network.parameters()).device
+        cloned = torch.cat(
+            [self.actor.parameters(part.to(device)) for part in states.split(self.step_settings.micro_batch_size)]
+        )
+        tally = Tally()
+
+        def sample_losses(chosen: Tensor) -> Tensor:
+            kind = self.actor.space.kind
+            parameters, values, auxiliary_values = self.network.auxiliary(states[chosen].to(device))
+            targets = returns[chosen].to(device)
+            clone_kl = kind.distribution(cloned[chosen.to(device)]).kl(kind.distribution(parameters))
+            auxiliary_loss = 0.5 * value_error(auxiliary_values, targets) + 0.5 * value_error(values, targets)
+            tally.add(auxiliary_loss=auxiliary_loss, clone_kl=clone_kl)
+            return auxiliary_loss + settings.clone_coefficient * clone_kl
+
+        minibatches = max(1, round(returns.shape[0] / settings.auxiliary_minibatch_size))
+        every = torch.arange(returns.shape[0])
+        for minibatch in shuffled_minibatches(every, minibatches, settings.auxiliary_epochs, self.shuffle):
+            loss = accumulate_gradients(sample_losses, minibatch, self.step_settings.micro_batch_size)
+            clipped_step(self.auxiliary_optimizer, self.step_settings.max_gradient_norm, loss)
+            self.gradient_steps += 1
+        self.phase.clear()
+        self.phase_done = 0.0
+        if self.average is not None:
+            self.average.reset(self.network)
+        return tally.means()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            **super().state_dict(),
+            "average": None if self.average is None else self.average.state_dict(),
+            "moments": self.moments.state_dict(),
+            "auxiliary_optimizer": self.auxiliary_optimizer.state_dict(),
+            "phase": self.phase.state_dict(),
+            "phase_done": self.phase_done,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        if self.average is not None:
+            self.average.load_state_dict(state["average"])
+        self.moments.load_state_dict(state["moments"])
+        self.auxiliary_optimizer.load_state_dict(state["auxiliary_optimizer"])
+        self.phase.load_state_dict(state["phase"])
+        self.phase_done = float(state["phase_done"])

@@ -1,0 +1,104 @@
+"""PPO: clipped surrogate, generalized advantages, several epochs per rollout (arXiv 1707.06347)."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from swell.actor import Actor
+from swell.advantages import normalized
+from swell.hyperparameters import Hyperparameters
+from swell.losses import clipped_surrogate, decoupled_clip
+from swell.optimize import shuffled_minibatches
+from swell.policy_batch import PolicyBatch, Preparation, StalenessMode
+from swell.policy_gradient import PolicyGradient, StepSettings, distance
+from swell.tally import Tally
+from swell.types import BatchPlan, Rollout, SampleLosses
+
+AdvantageNorm = Literal["none", "minibatch", "batch"]
+
+
+@dataclass(frozen=True)
+class PPOSettings:
+    """The numbers of the objective; RunConfig explains each."""
+
+    clip_range: float
+    value_clip_range: float | None
+    value_coefficient: float
+    entropy_coefficient: float
+    advantage_norm: AdvantageNorm
+    target_kl: float | None
+    staleness_mode: StalenessMode
+
+
+class PPO(PolicyGradient):
+    """Proximal policy optimization with the details that make it work (cited in docs/ppo.md)."""
+
+    def __init__(
+        self,
+        actor: Actor,
+        preparation: Preparation,
+        hyperparameters: Hyperparameters,
+        step_settings: StepSettings,
+        settings: PPOSettings,
+        seed: int,
+    ) -> None:
+        super().__init__(actor, preparation, hyperparameters, step_settings, seed)
+        self.settings = settings
+
+    def update(self, rollout: Rollout, plan: BatchPlan, progress: float) -> dict[str, float]:
+        """`plan.epochs` passes over the rollout, fewer if the policy has moved further than `target_kl`."""
+        batch = self.preparation.batch(rollout)
+        tuned = self.configure(batch, plan, progress)
+        advantages = self._advantages(batch)
+        steps, tally = [], Tally()
+        for _ in range(plan.epochs):
+            tally = Tally()
+            sample_losses = self._objective(batch, advantages, tally)
+            for minibatch in shuffled_minibatches(batch.indices, plan.minibatches, 1, self.shuffle):
+                if self.settings.advantage_norm == "minibatch":
+                    advantages[minibatch] = normalized(batch.advantages[minibatch])
+                steps.append(self.gradient_step(sample_losses, minibatch))
+            if self.settings.target_kl is not None and tally.mean("approx_kl") > self.settings.target_kl:
+                break
+        self.actor.observe(batch.states[batch.indices])
+        return {**self.report(batch, plan, tuned, steps), **tally.means()}
+
+    def gradient_probe(self, rollout: Rollout) -> tuple[Tensor, SampleLosses]:
+        """The losses of the first gradient step, for whoever wants their gradient; changes nothing."""
+        batch = self.preparation.peek(rollout)
+        advantages = batch.advantages.clone()
+        if self.settings.advantage_norm != "none":
+            advantages[batch.indices] = normalized(batch.advantages[batch.indices])
+        return batch.indices, self._objective(batch, advantages, Tally())
+
+    def _advantages(self, batch: PolicyBatch) -> Tensor:
+        advantages = batch.advantages.clone()
+        if self.settings.advantage_norm == "batch":
+            advantages[batch.indices] = normalized(batch.advantages[batch.indices])
+        return advantages
+
+    def _objective(self, batch: PolicyBatch, advantages: Tensor, tally: Tally) -> SampleLosses:
+        settings, kind = self.settings, self.actor.space.kind
+        behavior, proximal = batch.anchors(settings.staleness_mode)
+
+        def sample_losses(chosen: Tensor) -> Tensor:
+            parameters, values = self.network(batch.states[chosen])
+            distribution = kind.distribution(parameters)
+            log_probs, entropy = distribution.log_prob(batch.actions[chosen]), distribution.entropy()
+            if proximal is behavior:
+                policy_loss = clipped_surrogate(log_probs, behavior[chosen], advantages[chosen], settings.clip_range)
+            else:
+                policy_loss = decoupled_clip(
+                    log_probs, proximal[chosen], behavior[chosen], advantages[chosen], settings.clip_range
+                )
+            value_loss = batch.value_losses(values, chosen, settings.value_clip_range)
+            tally.add(
+                policy_loss=policy_loss,
+                value_loss=value_loss,
+                entropy=entropy,
+                **distance(log_probs, proximal[chosen], settings.clip_range),
+            )
+            return policy_loss + settings.value_coefficient * value_loss - settings.entropy_coefficient * entropy
+
+        return sample_losses

@@ -1,0 +1,147 @@
+"""Action distributions: a batch of parameters in, actions and what can be said of them out.
+
+Written out instead of taken from `torch.distributions`: acting on a few envs is a handful of tiny operations, and the
+argument checks of a general library cost more than they do.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, Protocol, Self
+
+import torch
+from torch import Generator, Tensor
+
+KindName = Literal["categorical", "multi-categorical", "gaussian"]
+HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
+
+
+class Distribution(Protocol):
+    """The action distributions of B states."""
+
+    def sample(self, generator: Generator) -> Tensor:
+        """One action per state, on the parameters' device, without gradient; `generator` lives on the CPU."""
+        ...
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        """log π(a), [B]: of all components of an action together."""
+        ...
+
+    def entropy(self) -> Tensor:
+        """H(π), [B]."""
+        ...
+
+    def mode(self) -> Tensor:
+        """The most probable action of every state."""
+        ...
+
+    def kl(self, other: Self) -> Tensor:
+        """KL(self ‖ other), exact, [B]."""
+        ...
+
+
+class Categorical:
+    """One of A actions; `parameters` [B, A] are logits, actions are long [B]."""
+
+    def __init__(self, parameters: Tensor) -> None:
+        self.log_probs = parameters.log_softmax(-1)
+
+    def sample(self, generator: Generator) -> Tensor:
+        return _perturbed(self.log_probs, generator).argmax(-1)
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        return self.log_probs.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
+
+    def entropy(self) -> Tensor:
+        return -(self.log_probs.exp() * self.log_probs).sum(-1)
+
+    def mode(self) -> Tensor:
+        return self.log_probs.argmax(-1)
+
+    def kl(self, other: Self) -> Tensor:
+        return (self.log_probs.exp() * (self.log_probs - other.log_probs)).sum(-1)
+
+
+class MultiCategorical:
+    """K independent choices, the i-th one of A_i; `parameters` [B, ΣA_i] are logits, actions are long [B, K]."""
+
+    def __init__(self, parameters: Tensor, sizes: tuple[int, ...]) -> None:
+        self.sizes = sizes
+        parts = parameters.split(sizes, -1)
+        self.log_probs = torch.cat([part.log_softmax(-1) for part in parts], -1)
+
+    def sample(self, generator: Generator) -> Tensor:
+        return self._best(_perturbed(self.log_probs, generator))
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        parts = self.log_probs.split(self.sizes, -1)
+        chosen = [part.gather(-1, action) for part, action in zip(parts, actions.split(1, -1), strict=True)]
+        return torch.cat(chosen, -1).sum(-1)
+
+    def entropy(self) -> Tensor:
+        return -(self.log_probs.exp() * self.log_probs).sum(-1)
+
+    def mode(self) -> Tensor:
+        return self._best(self.log_probs)
+
+    def kl(self, other: Self) -> Tensor:
+        return (self.log_probs.exp() * (self.log_probs - other.log_probs)).sum(-1)
+
+    def _best(self, scores: Tensor) -> Tensor:
+        return torch.stack([part.argmax(-1) for part in scores.split(self.sizes, -1)], -1)
+
+
+class DiagonalGaussian:
+    """d independent normal components; `parameters` [B, 2d] are means then log standard deviations.
+
+    Actions are float [B, d] and not clipped: the log-probability of a clipped action would be that of another one.
+    """
+
+    def __init__(self, parameters: Tensor) -> None:
+        self.mean, self.log_std = parameters.chunk(2, -1)
+
+    def sample(self, generator: Generator) -> Tensor:
+        mean = self.mean.detach()
+        noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype).to(mean.device)
+        return torch.addcmul(mean, self.log_std.detach().exp(), noise)
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        standardized = (actions - self.mean) * torch.exp(-self.log_std)
+        return -(0.5 * standardized.square() + self.log_std).sum(-1) - HALF_LOG_TWO_PI * self.mean.shape[-1]
+
+    def entropy(self) -> Tensor:
+        return self.log_std.sum(-1) + (0.5 + HALF_LOG_TWO_PI) * self.log_std.shape[-1]
+
+    def mode(self) -> Tensor:
+        return self.mean
+
+    def kl(self, other: Self) -> Tensor:
+        """Σ_i log(σ'/σ) + (σ² + (μ − μ')²) / 2σ'² − ½, where the primed one is `other`."""
+        log_ratio = self.log_std - other.log_std
+        distance = (self.mean - other.mean) * torch.exp(-other.log_std)
+        return (0.5 * (torch.exp(2.0 * log_ratio) + distance.square() - 1.0) - log_ratio).sum(-1)
+
+
+@dataclass(frozen=True)
+class ActionKind:
+    """How a flat vector of parameters becomes a distribution of actions."""
+
+    name: KindName
+    sizes: tuple[int, ...]
+    """categorical: (A,); multi-categorical: (A_1, …, A_K); gaussian: (d,)."""
+
+    @property
+    def num_parameters(self) -> int:
+        return 2 * sum(self.sizes) if self.name == "gaussian" else sum(self.sizes)
+
+    def distribution(self, parameters: Tensor) -> Distribution:
+        if self.name == "categorical":
+            return Categorical(parameters)
+        if self.name == "multi-categorical":
+            return MultiCategorical(parameters, self.sizes)
+        return DiagonalGaussian(parameters)
+
+
+def _perturbed(log_probs: Tensor, generator: Generator) -> Tensor:
+    """Scores whose largest is at i with probability p_i: log p + Gumbel noise, −log(−log u)."""
+    uniform = torch.rand(log_probs.shape, generator=generator, dtype=log_probs.dtype)
+    return log_probs.detach() - uniform.log_().neg_().log_().to(log_probs.device)

@@ -1,0 +1,183 @@
+"""Atari, MuJoCo and Procgen through EnvPool, which steps all envs of a batch in C++ threads.
+
+What EnvPool 1.2 does, and what is therefore done here:
+
+- It resets an env in the step after its end and ignores the action: such a row is no transition. The observation at
+  an end is the last one of the episode, in Procgen too.
+- Seeds are fixed when a pool is made, so a restart makes a new pool. It can not save an env (tier `continuing`).
+- Its `episodic_life` follows each lost life with up to 30 unseen no-ops, whose rewards are lost. Here a lost life is
+  read from the number of lives and the game goes on, as it does with ale-py.
+- An end at the time limit counts as truncated even if the game is over; for Atari `info["terminated"]` knows better.
+- Procgen's games know their own time limit. The option for it cuts nothing and only turns ends into truncations.
+- Drawing a MuJoCo env without OpenGL ends the process, so it makes no pictures here.
+"""
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Space
+
+from swell.envs.actions import ActionDecoder
+from swell.envs.base import EnvSettings, EnvStep, ResumeTier
+from swell.envs.checked import one_line
+from swell.envs.ids import env_family
+from swell.envs.observations import BadAnswerError, ObservationEncoder, all_finite, first_not_finite
+from swell.envs.qt_runtime import HOW_TO_GET_QT, load_qt
+from swell.envs.seeds import env_seeds
+from swell.envs.steps import learner_rewards
+from swell.errors import ConfigError, EnvironmentFailedError
+
+MAX_ATARI_STEPS = 27_000
+"""108,000 frames: half an hour of play, the limit behind every published score."""
+
+
+class EnvPoolEnvs:
+    """A batch of envs of one task of EnvPool's."""
+
+    resume_tier: ResumeTier = "continuing"
+
+    def __init__(self, settings: EnvSettings) -> None:
+        self.num_envs = settings.num_envs
+        self._settings = settings
+        self._family = env_family(settings.env)
+        self._options = _task_options(settings)
+        self._envpool = _import_envpool(settings.env)
+        self._task = _task_name(self._envpool, settings.env)
+        spec = self._make(self._envpool.make_spec)
+        self._encoder = ObservationEncoder(spec.gymnasium_observation_space, settings.env)
+        self._decoder = ActionDecoder(spec.gymnasium_action_space)
+        self.observation_space: Space[Any] = self._encoder.space
+        self.action_space = self._decoder.space
+        self._pool: Any = None
+        self._ended = np.zeros(self.num_envs, dtype=np.bool_)
+        self._lives = np.zeros(self.num_envs, dtype=np.int64)
+        self._steps = 0
+
+    def reset(self) -> np.ndarray:
+        return self._restart(resume_count=0)
+
+    def step(self, actions: np.ndarray) -> EnvStep:
+        self._steps += 1
+        try:
+            observations, rewards, terminated, truncated, info = self._pool.step(self._decoder.decode(actions))
+        except Exception as error:
+            raise self._failure(one_line(error)) from error
+        reset_rows, self._ended = self._ended, terminated | truncated
+        if self._family == "atari":
+            terminated = self._atari_terminations(info, reset_rows)
+        scores = np.where(reset_rows, 0.0, self._checked_rewards(rewards))
+        return EnvStep(
+            observations=self._checked(observations),
+            rewards=learner_rewards(scores, self._settings.clip_rewards),
+            terminated=terminated,
+            truncated=truncated & ~terminated,
+            valid=~reset_rows,
+            scores=scores,
+            episode_over=self._ended.copy(),
+            final_observations=None,
+        )
+
+    def render(self) -> np.ndarray | None:
+        return np.asarray(self._pool.render()[0]) if "render_mode" in self._options else None
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any], resume_count: int) -> np.ndarray | None:
+        return self._restart(resume_count)
+
+    def _restart(self, resume_count: int) -> np.ndarray:
+        self.close()
+        seeds = env_seeds(self._settings.seed, resume_count, self.num_envs)
+        self._pool = self._make(self._envpool.make_gymnasium, seed=seeds)
+        observations, info = self._pool.reset()
+        self._ended = np.zeros(self.num_envs, dtype=np.bool_)
+        self._lives = info.get("lives", self._lives)
+        return self._checked(observations)
+
+    def _make(self, maker: Any, **options: Any) -> Any:
+        options |= {"num_envs": self.num_envs, "num_threads": self._settings.threads, **self._options}
+        try:
+            return maker(self._task, **options)
+        except Exception as error:
+            if isinstance(error, ImportError) and "Qt" in str(error):
+                raise ConfigError(f"{self._settings.env} needs the Qt 5 libraries: {HOW_TO_GET_QT}") from error
+            raise EnvironmentFailedError(f"{self._settings.env} could not be made: {one_line(error)}") from error
+
+    def _atari_terminations(self, info: dict[str, Any], reset_rows: np.ndarray) -> np.ndarray:
+        """Where the game is over and, if the settings say so, where a life was lost."""
+        game_over = info["terminated"].astype(np.bool_)
+        lives, lives_before = info["lives"], self._lives
+        self._lives = lives
+        if not self._settings.episodic_life:
+            return game_over
+        return game_over | ((lives < lives_before) & ~reset_rows)
+
+    def _checked(self, observations: Any) -> np.ndarray:
+        try:
+            rows = self._encoder.encode_rows(np.asarray(observations), self.num_envs)
+        except BadAnswerError as error:
+            raise self._failure(str(error)) from error
+        if not all_finite(rows):
+            raise self._failure(f"expected finite observations, got {first_not_finite(rows)}", rows)
+        return rows
+
+    def _checked_rewards(self, rewards: np.ndarray) -> np.ndarray:
+        scores = rewards.astype(np.float64)
+        if not all_finite(scores):
+            raise self._failure(f"expected finite rewards, got {first_not_finite(scores)}", scores)
+        return scores
+
+    def _failure(self, what: str, rows: np.ndarray | None = None) -> EnvironmentFailedError:
+        env = "envs" if rows is None else f"env {np.argwhere(~np.isfinite(rows))[0][0]}"
+        return EnvironmentFailedError(f"{self._settings.env}: {env} failed at step {self._steps}: {what}")
+
+
+def _task_options(settings: EnvSettings) -> dict[str, Any]:
+    family, options = env_family(settings.env), dict[str, Any]()
+    if settings.render_mode is not None and family != "mujoco":
+        options["render_mode"] = settings.render_mode
+    if family == "atari":
+        return options | _atari_options(settings)
+    if settings.max_episode_steps is None:
+        return options
+    if family == "procgen":
+        raise ConfigError(f"max_episode_steps must be None for {settings.env}, got {settings.max_episode_steps}")
+    return options | {"max_episode_steps": settings.max_episode_steps}
+
+
+def _atari_options(settings: EnvSettings) -> dict[str, Any]:
+    if settings.noop_max < 1:  # EnvPool would draw from an empty range
+        raise ConfigError(f"noop_max must be at least 1 with backend envpool, got {settings.noop_max}")
+    return {
+        "frame_skip": 4,
+        "stack_num": 4,
+        "episodic_life": False,
+        "reward_clip": False,
+        "noop_max": settings.noop_max,
+        "repeat_action_probability": settings.sticky_actions,
+        "max_episode_steps": settings.max_episode_steps or MAX_ATARI_STEPS,
+    }
+
+
+def _import_envpool(env_id: str) -> Any:
+    if env_family(env_id) == "procgen":
+        load_qt()
+    try:
+        return import_module("envpool")
+    except (ImportError, OSError) as error:  # OSError: it reads files of its asset packages
+        reason = " ".join(str(error).split())
+        raise ConfigError(f'{env_id}: cannot import envpool ({reason}): pip install "swell-rl[envpool]"') from error
+
+
+def _task_name(envpool: Any, env_id: str) -> str:
+    """EnvPool knows `ALE/Pong-v5` as `Pong-v5` and `Procgen/CoinrunHard-v0` as `CoinrunHard-v0`."""
+    name = env_id.rpartition("/")[2]
+    if name not in envpool.list_all_envs():
+        raise ConfigError(f"backend must be gymnasium or auto for {env_id}: envpool does not have it")
+    return name

@@ -1,0 +1,69 @@
+"""Observations shifted and scaled by the mean and variance of all that were observed."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from swell.networks.encoders import as_float
+
+EPSILON = 1e-8
+CLIP = 10.0
+STATISTICS = ("mean", "squared_deviations", "count")
+
+
+class ObservationNormalizer(nn.Module):
+    """clip((x − mean) / sqrt(variance + 1e-8), −10, 10) for each element of an observation.
+
+    The statistics move only when `observe` is called, that is between iterations: the policy that acted is the same
+    function as the policy that is trained on what it did. Before the first `observe` the mean is 0 and the variance 1,
+    so that observations are only clipped. Everything is in the state_dict, and is saved with the model.
+
+    The statistics are float64 and stay on the CPU, because Apple's GPUs have no float64; `forward` reads the float32
+    `center` and `scale` made from them, which are wherever the network is.
+    """
+
+    mean: Tensor
+    squared_deviations: Tensor
+    count: Tensor
+    center: Tensor
+    scale: Tensor
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(*shape, dtype=torch.float64))
+        self.register_buffer("squared_deviations", torch.zeros(*shape, dtype=torch.float64))
+        self.register_buffer("count", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("center", torch.zeros(*shape))
+        self.register_buffer("scale", torch.ones(*shape))
+
+    def forward(self, observations: Tensor) -> Tensor:
+        return ((as_float(observations) - self.center) * self.scale).clamp(-CLIP, CLIP)
+
+    @torch.no_grad()
+    def observe(self, observations: Tensor) -> None:
+        """Merges a batch [B, *shape] into the statistics, by the formula of Chan, Golub and LeVeque.
+
+        n = n_a + n_b,  δ = mean_b − mean_a,  mean = mean_a + δ n_b / n,  M2 = M2_a + M2_b + δ² n_a n_b / n
+        """
+        batch_count = observations.shape[0]
+        if batch_count == 0:
+            return
+        batch = as_float(observations).to("cpu", torch.float64)
+        batch_mean = batch.mean(dim=0)
+        delta = batch_mean - self.mean
+        count = self.count + batch_count
+        self.squared_deviations += (batch - batch_mean).square().sum(dim=0)
+        self.squared_deviations += delta.square() * (self.count * batch_count / count)
+        self.mean += delta * (batch_count / count)
+        self.count.copy_(count)
+        self.center.copy_(self.mean)
+        self.scale.copy_((self.squared_deviations / count + EPSILON).rsqrt())
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
+        statistics = {name: self._buffers.pop(name) for name in STATISTICS}
+        try:
+            return super()._apply(fn, recurse)
+        finally:
+            self._buffers.update(statistics)

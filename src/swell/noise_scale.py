@@ -1,0 +1,108 @@
+"""The gradient noise scale (McCandlish et al. 2018, arXiv 1812.06162): how large a batch a gradient step can use."""
+
+from collections.abc import Iterable, Iterator
+from functools import reduce
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+
+from swell.types import Learner, Rollout, SampleLosses
+
+LARGEST_NOISE_SCALE = 1e9
+"""What is read where the gradient has no signal: its noise scale is infinite, which JSON cannot hold."""
+
+
+def noise_and_signal(gradients: Iterable[Tensor], microbatch_size: int) -> tuple[float, float]:
+    """Unbiased estimates of tr Σ, the variance of one sample's gradient, and of |G|², the true gradient squared.
+
+        ḡ = (1/m) Σ_i g_i,   tr Σ̂ = b/(m − 1) Σ_i ‖g_i − ḡ‖²,   |G|²̂ = ‖ḡ‖² − tr Σ̂ / (m b)
+
+    g_i are the flat mean gradients of m ≥ 2 independent microbatches of b samples. They may come from an iterator:
+    one at a time is looked at and only their mean is kept. The second estimate can be negative.
+    """
+    mean, scatter, count = torch.zeros(()), 0.0, 0
+    for gradient in gradients:
+        count += 1
+        difference = gradient - mean
+        mean = mean + difference / count
+        # By steps, since Σ‖g_i‖² − m‖ḡ‖² would lose a small noise in the rounding of two large sums.
+        scatter += difference.square().sum().item() * (count - 1) / count
+    noise = microbatch_size * scatter / (count - 1)
+    return noise, mean.square().sum().item() - noise / (count * microbatch_size)
+
+
+def noise_scale(noise: float, signal: float) -> float:
+    """B_noise = tr Σ / |G|², in samples: the batch at which noise and signal weigh the same.
+
+    A signal that is zero or estimated below zero means that no batch is large enough. The public release of adaptive
+    batch scaling reads it as 0 instead, and answers the noisiest gradients with its smallest batch.
+    """
+    return noise / signal if noise < LARGEST_NOISE_SCALE * signal else LARGEST_NOISE_SCALE
+
+
+class GradientNoiseScale:
+    """The noise scale of the loss about to be trained on, at the weights before the update.
+
+    The rollout's transitions are dealt at random into microbatches, since slices of time are not independent samples.
+    What all of one rollout has in common still counts as signal: this is the noise of drawing a minibatch from the
+    rollout, not that of collecting the rollout. The two terms are averaged over readings, each for itself, as their
+    ratio is biased and heavy-tailed:
+
+        N ← β N + (1 − β) tr Σ̂,   S ← β S + (1 − β) |G|²̂,   reading = N / S
+
+    Both begin at 0; the factor 1 − βⁿ that would correct for it is the same above and below, and cancels.
+    """
+
+    name = "gradient_noise_scale"
+
+    def __init__(self, num_microbatches: int, averaging: float, micro_batch_size: int, generator: Generator) -> None:
+        self._num_microbatches = num_microbatches
+        self._averaging = averaging
+        self._micro_batch_size = micro_batch_size
+        self._generator = generator
+        self._noise = 0.0
+        self._signal = 0.0
+
+    def observe(self, learner: Learner, rollout: Rollout) -> tuple[float, float] | None:
+        """Noise and signal of this rollout; None if it has fewer than two transitions."""
+        indices, sample_losses = learner.gradient_probe(rollout)
+        size = max(1, indices.shape[0] // self._num_microbatches)
+        count = min(self._num_microbatches, indices.shape[0])
+        if count < 2:
+            return None
+        order = torch.randperm(indices.shape[0], generator=self._generator)[: count * size].to(indices.device)
+        parameters = [parameter for parameter in learner.network.parameters() if parameter.requires_grad]
+        microbatches = indices[order].split(size)
+        return noise_and_signal(self._gradients(microbatches, sample_losses, parameters), size)
+
+    def _gradients(
+        self, microbatches: Iterable[Tensor], sample_losses: SampleLosses, parameters: list[nn.Parameter]
+    ) -> Iterator[Tensor]:
+        for microbatch in microbatches:
+            parts = microbatch.split(self._micro_batch_size)
+            losses = (sample_losses(part).sum() / microbatch.shape[0] for part in parts)
+            yield reduce(torch.add, (flat_gradient(loss, parameters) for loss in losses))
+
+    def reading(self, look: tuple[float, float] | None, learner: Learner) -> float | None:
+        """The averaged noise scale in transitions, at most `LARGEST_NOISE_SCALE`."""
+        if look is None:
+            return None
+        noise, signal = look
+        self._noise = self._averaging * self._noise + (1.0 - self._averaging) * noise
+        self._signal = self._averaging * self._signal + (1.0 - self._averaging) * signal
+        return noise_scale(self._noise, self._signal)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"generator": self._generator.get_state(), "noise": self._noise, "signal": self._signal}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._generator.set_state(state["generator"])
+        self._noise = float(state["noise"])
+        self._signal = float(state["signal"])
+
+
+def flat_gradient(loss: Tensor, parameters: list[nn.Parameter]) -> Tensor:
+    """The gradient as one vector, without touching `.grad`; parameters that the loss leaves out count as zeros."""
+    gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
+    return torch.cat([gradient.flatten() for gradient in gradients])

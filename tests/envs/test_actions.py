@@ -1,0 +1,84 @@
+"""Actions reach every env in its own type and shape, however the learner sends them."""
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
+
+from swell.envs.actions import ActionDecoder
+from swell.envs.entry_point import EntryPointEnvs
+
+from .scripted_envs import ACTION_SPACES
+
+SENT_AND_OBSERVED = {
+    "Float32": ([[0.5, -2.0], [1.0, 0.25]], [[0.5, -2.0], [1.0, 0.25]]),
+    "Float64": ([[0.1, -0.1], [0.0625, 0.0]], [[0.1, -0.1], [0.0625, 0.0]]),
+    "Matrix": (np.linspace(-1, 1, 12).reshape(2, 2, 3), np.linspace(-1, 1, 12).reshape(2, 6)),
+    "Choices": ([[1, 0], [0, 2]], [[1, 5], [0, 7]]),
+    "ChoiceTable": ([[1, 0, 3, 4], [0, 2, 1, 0]], [[1, 0, 3, 4], [0, 2, 1, 0]]),
+    "Switches": ([[1, 0, 1], [0, 0, 1]], [[1, 0, 1], [0, 0, 1]]),
+}
+
+
+@pytest.mark.parametrize("backend", ["looped", "workers", "vectorised"])
+@pytest.mark.parametrize("space", SENT_AND_OBSERVED)
+def test_an_env_gets_actions_of_its_own_space(space, backend, make):
+    name = f"SwellTest/ActionVector{space}-v0" if backend == "vectorised" else f"SwellTest/Action{space}-v0"
+    envs = make(name, asynchronous=backend == "workers")
+    assert isinstance(envs, EntryPointEnvs) == (backend == "vectorised")
+    envs.reset()
+    sent, observed = SENT_AND_OBSERVED[space]
+    actions = np.array(sent, dtype=envs.action_space.dtype)
+    np.testing.assert_allclose(envs.step(actions).observations, observed, rtol=1e-6)
+
+
+@pytest.mark.parametrize("env_id", ["SwellTest/ActionFloat32-v0", "SwellTest/ActionVectorFloat32-v0"])
+def test_an_env_that_writes_into_its_action_leaves_the_learners_alone(env_id, make):
+    envs = make(env_id)
+    envs.reset()
+    actions = np.array([[0.5, -1.5], [1.0, 0.25]], dtype=np.float32)
+    envs.step(actions)
+    assert actions.tolist() == [[0.5, -1.5], [1.0, 0.25]]
+
+
+@pytest.mark.parametrize(
+    ("space", "learners_space"),
+    [
+        (Discrete(4), Discrete(4)),
+        (Discrete(4, start=3), Discrete(4)),
+        (ACTION_SPACES["Choices"], MultiDiscrete([2, 3])),
+        (ACTION_SPACES["ChoiceTable"], MultiDiscrete([2, 3, 4, 5])),
+        (MultiBinary((2, 2)), MultiBinary(4)),
+        (ACTION_SPACES["Float64"], Box(-0.1, 0.1, (2,), np.float32)),
+        (ACTION_SPACES["Matrix"], ACTION_SPACES["Matrix"]),
+    ],
+)
+def test_the_learner_sees_choices_from_zero_in_a_row_and_float32(space, learners_space):
+    assert ActionDecoder(space).space == learners_space
+
+
+@pytest.mark.parametrize("space", [Box(0, 9, (2,), np.int64), Dict({"left": Discrete(2)})])
+def test_spaces_that_no_learner_plays_stay_as_they_are(space):
+    decoder = ActionDecoder(space)
+    action = space.sample()
+    assert decoder.space is space
+    assert decoder.decode(action) is action
+
+
+@pytest.mark.parametrize("space", list(ACTION_SPACES.values()), ids=list(ACTION_SPACES))
+def test_one_action_and_a_batch_of_them_are_decoded_alike(space):
+    decoder = ActionDecoder(space)
+    decoder.space.seed(0)
+    batch = np.stack([decoder.space.sample() for _ in range(50)])
+    singles = [decoder.decode(action) for action in batch]
+    assert np.array_equal(decoder.decode(batch), singles)
+    assert all(space.contains(action) for action in singles)
+
+
+@pytest.mark.parametrize(("env_id", "torque"), [("Pendulum-v1", 2.0), ("MountainCarContinuous-v0", 1.0)])
+def test_continuous_classic_control_plays(env_id, torque, make, actions_for):
+    envs = make(env_id, num_envs=3)
+    envs.reset()
+    assert envs.action_space == Box(-torque, torque, (1,), np.float32)
+    steps = [envs.step(actions) for actions in actions_for(envs, 20)]
+    assert len(np.unique([step.rewards for step in steps])) == 60
+    assert all(step.observations.shape == (3, *envs.observation_space.shape) for step in steps)

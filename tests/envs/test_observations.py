@@ -1,0 +1,30 @@
+"""Numbers of every size: what fits into float32 passes, what does not is named."""
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box
+
+from swell.envs.observations import BadAnswerError, ObservationEncoder
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("value", [0.0, -1.5, 6e4, 1e25, -3e38])
+@pytest.mark.filterwarnings("error")
+def test_finite_numbers_within_float32_pass(dtype, value):
+    with np.errstate(over="ignore"):
+        observation = np.array([0.0, value]).astype(dtype)
+    if not np.isfinite(observation).all():
+        pytest.skip("too large for this type")
+    encoded = ObservationEncoder(Box(-np.inf, np.inf, (2,), np.float64), "env").encode(observation)
+    assert encoded.dtype == np.float32
+    assert encoded.tolist() == observation.astype(np.float32).tolist()
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 4e38, -1e300])
+@pytest.mark.filterwarnings("error")
+def test_other_numbers_do_not(dtype, value):
+    with np.errstate(over="ignore"):
+        observation = np.array([0.0, value]).astype(dtype)
+    with pytest.raises(BadAnswerError, match=r"expected a finite observation, got (nan|inf|-inf) at \(1,\)"):
+        ObservationEncoder(Box(-np.inf, np.inf, (2,), np.float64), "env").encode(observation)

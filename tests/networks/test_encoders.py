@@ -1,0 +1,115 @@
+"""Encoders: which norms and activations they have, and how the IMPALA CNN begins."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from swell.networks.encoders import (
+    MINATAR_CONVOLUTIONS,
+    NATURE_CONVOLUTIONS,
+    ChannelNorm,
+    ImageEncoder,
+    ImpalaEncoder,
+    ResidualConvolutions,
+    VectorEncoder,
+    dense_block,
+    rescale_units,
+)
+
+PROCGEN = (3, 64, 64)
+
+
+def kinds(module):
+    return [type(part) for part in module.modules() if not list(part.children())]
+
+
+def unit_norms(layer):
+    return layer.weight.detach().flatten(1).norm(dim=1)
+
+
+def assert_norms(layer, norm):
+    torch.testing.assert_close(unit_norms(layer), torch.full((layer.weight.shape[0],), norm))
+    assert not layer.bias.any()
+
+
+@pytest.mark.parametrize("norm_over", ["channels", "map"])
+def test_a_vector_is_normalised_whatever_a_picture_would_be_averaged_over(norm_over):
+    assert kinds(VectorEncoder(4, (8,), norm_over)) == [nn.Linear, nn.LayerNorm, nn.ReLU]
+
+
+def test_without_norms_an_mlp_is_linear_layers_and_activations():
+    assert kinds(VectorEncoder(4, (8, 8), "none", "tanh")) == [nn.Linear, nn.Tanh, nn.Linear, nn.Tanh]
+    assert kinds(dense_block(4, 8, "none")) == [nn.Linear, nn.ReLU]
+
+
+def test_an_mlp_computes_its_layers_one_after_the_other():
+    encoder = VectorEncoder(4, (8, 3), "none", "tanh")
+    first, _, second, _ = (part for part in encoder.modules() if not list(part.children()))
+    observations = torch.randn(5, 4)
+    expected = torch.tanh(second(torch.tanh(first(observations))))
+    torch.testing.assert_close(encoder(observations), expected)
+
+
+def test_without_norms_a_cnn_has_none_in_its_dense_block_either():
+    encoder = ImageEncoder((4, 84, 84), NATURE_CONVOLUTIONS, 512, "none")
+    assert kinds(encoder) == [nn.Conv2d, nn.ReLU] * 3 + [nn.Linear, nn.ReLU]
+    assert sum(parameter.numel() for parameter in encoder.parameters()) == 1_684_128  # Mnih et al. 2015 without a head
+
+
+def test_a_cnn_says_the_same_of_pictures_laid_out_either_way():
+    encoder = ImageEncoder((4, 10, 10), MINATAR_CONVOLUTIONS, 16, "none")
+    planes = torch.rand(3, 4, 10, 10) < 0.3
+    torch.testing.assert_close(encoder(planes), encoder(planes.contiguous(memory_format=torch.channels_last)))
+
+
+def test_channel_norms_stay_when_asked_for():
+    assert ChannelNorm in {
+        type(part) for part in ImageEncoder((4, 10, 10), MINATAR_CONVOLUTIONS, 16, "channels").modules()
+    }
+
+
+def test_the_impala_encoder_has_the_published_number_of_parameters():
+    assert sum(parameter.numel() for parameter in ImpalaEncoder(PROCGEN).parameters()) == 622_144
+
+
+def test_every_unit_of_the_impala_encoder_begins_with_its_published_length():
+    encoder = ImpalaEncoder(PROCGEN)
+    residual = math.sqrt((1.0 / math.sqrt(3.0)) / math.sqrt(2.0))
+    for layer in encoder.stacks:
+        if isinstance(layer, nn.Conv2d):
+            assert_norms(layer, 1.0)
+        if isinstance(layer, ResidualConvolutions):
+            assert_norms(layer.first, residual)
+            assert_norms(layer.second, residual)
+    assert_norms(encoder.dense, 1.4)
+
+
+def test_rescaling_keeps_the_direction_of_each_unit():
+    layer = nn.Linear(6, 3)
+    before = nn.functional.normalize(layer.weight.detach().clone(), dim=1)
+    rescale_units(layer, 0.1)
+    torch.testing.assert_close(layer.weight.detach(), 0.1 * before)
+
+
+def test_the_impala_encoder_is_stacks_then_relu_dense_relu():
+    encoder = ImpalaEncoder((3, 17, 10))  # odd sides: the pool must round up as the dense layer expects
+    pictures = torch.randint(0, 256, (2, 3, 17, 10), dtype=torch.uint8)
+    hidden = pictures / 255.0
+    for layer in encoder.stacks:
+        if isinstance(layer, ResidualConvolutions):
+            hidden = hidden + layer.second(layer.first(hidden.relu()).relu())
+        elif isinstance(layer, nn.Conv2d):
+            hidden = nn.functional.max_pool2d(layer(hidden), 3, stride=2, padding=1)
+    expected = encoder.dense(hidden.flatten(1).relu()).relu()
+    torch.testing.assert_close(encoder(pictures), expected)
+    assert [type(layer) for layer in encoder.stacks].count(ResidualConvolutions) == 6
+
+
+def test_a_residual_block_leaves_its_input_as_it_was():
+    block = ResidualConvolutions(4)
+    hidden = torch.randn(2, 4, 5, 5)
+    before = hidden.clone()
+    block(hidden)
+    assert hidden.equal(before)
