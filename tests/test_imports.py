@@ -24,7 +24,8 @@ ALLOWED = {
     "config": {"contradictions", "validation"},
     "distributions": set(),
     "invariance": set(),
-    "hyperparameters": {"invariance"},
+    "hyperparameters": {"config", "invariance"},
+    "scale": {"config", "hyperparameters", "invariance"},
     "tally": set(),
     "seeds": set(),
     "weight_average": set(),
@@ -97,7 +98,9 @@ def loaded_by(statement):
     return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
 
 
-@pytest.mark.parametrize("statement", ["import swell", "import swell.cli", "from swell import RunConfig, presets"])
+@pytest.mark.parametrize(
+    "statement", ["import swell", "import swell.cli, swell.scale", "from swell import RunConfig, presets"]
+)
 def test_the_command_line_starts_without_heavy_packages(statement):
     heavy = {"torch", "gymnasium", "numpy", "ale_py", "minatar", "tensorboard", "imageio"}
     assert not loaded_by(statement) & heavy

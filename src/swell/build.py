@@ -92,6 +92,7 @@ def env_settings(config: RunConfig, num_envs: int, seed: int, render_mode: str |
         env=config.env,
         num_envs=num_envs,
         seed=seed,
+        backend=config.backend,
         asynchronous=config.async_envs,
         max_episode_steps=config.max_episode_steps,
         episodic_life=config.episodic_life,

@@ -1,4 +1,4 @@
-"""The command line: train, resume, evaluate, presets. Heavy imports wait until a command needs them."""
+"""The command line: train, resume, evaluate, presets, scale. Heavy imports wait until a command needs them."""
 
 import os
 import shutil
@@ -72,6 +72,22 @@ class Presets:
 
 
 @dataclass(frozen=True)
+class Scale:
+    """Carry the hyper-parameters of a preset from one batch size to another, by the rules of arXiv 2110.00641."""
+
+    from_batch: int
+    """Transitions per rollout at which they were tuned."""
+    to_batch: int
+    """Transitions per rollout that you want."""
+    preset: str = "ppg-ewma"
+    """Recipe that they come from."""
+    env: str = "procgen/coinrun"
+    """Env whose kind the preset goes by."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+
+@dataclass(frozen=True)
 class UncheckedConfig(RunConfig):
     """A config that may contradict itself: the preset that would settle it is not known yet."""
 
@@ -87,7 +103,7 @@ class Draft(Train):
 
 
 Draft.__doc__ = Train.__doc__  # what `swell train --help` shows
-Command = Train | Resume | Evaluate | Presets
+Command = Train | Resume | Evaluate | Presets | Scale
 
 NO_ENV = "ENV"
 """Stands in for an env that the command line does not name."""
@@ -124,6 +140,8 @@ def parse(arguments: list[str]) -> Command:
 def execute(command: Command) -> None:
     if isinstance(command, Presets):
         list_presets()
+    elif isinstance(command, Scale):
+        scale(command)
     elif isinstance(command, Evaluate):
         evaluate(command)
     else:
@@ -135,6 +153,15 @@ def list_presets() -> None:
     width = max(len(name) for name, _ in presets)
     for name, text in presets:
         print(f"{name:<{width}}  {text}")
+
+
+def scale(command: Scale) -> None:
+    from swell.scale import scale_report
+
+    for name in ("from_batch", "to_batch"):
+        if getattr(command, name) < 1:
+            raise ConfigError(f"{name} must be at least 1, got {getattr(command, name)}")
+    print(scale_report(preset_config(command.preset, command.env), command.from_batch, command.to_batch))
 
 
 def train_or_resume(command: Train | Resume) -> None:
@@ -193,6 +220,7 @@ def _parse_with(arguments: list[str], defaults: Train) -> Command:
         Annotated[Resume, tyro.conf.subcommand("resume")],
         Annotated[Evaluate, tyro.conf.subcommand("evaluate")],
         Annotated[Presets, tyro.conf.subcommand("presets")],
+        Annotated[Scale, tyro.conf.subcommand("scale")],
     ]
     return tyro.cli(  # pyright: ignore[reportCallIssue]  # a union of annotated types is no type to pyright
         commands,  # pyright: ignore[reportArgumentType]

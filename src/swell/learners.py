@@ -18,8 +18,7 @@ from swell.algorithms.pqn import PQN, PQNSettings
 from swell.config import RunConfig
 from swell.distributions import ActionKind
 from swell.errors import ConfigError
-from swell.hyperparameters import Hyperparameters
-from swell.invariance import BatchSizes, Tuned
+from swell.hyperparameters import hyperparameters
 from swell.networks.heads import make_q_network
 from swell.networks.policies import ActorCritic, make_actor_critic
 from swell.policy_batch import Preparation, ReturnSettings
@@ -67,22 +66,6 @@ def make_action_space(space: Space, env: str, device: torch.device) -> ActionSpa
 
 def kind_of_actions(config: RunConfig, space: Space) -> ActionKind:
     return make_action_space(space, config.env, torch.device("cpu")).kind
-
-
-def hyperparameters(config: RunConfig) -> Hyperparameters:
-    """What the config says of the reference batch, and the rules that carry it to others."""
-    batch = config.reference_batch or config.num_envs * config.horizon
-    count = config.minibatches if config.minibatch_rule == "count" else max(1, round(batch / config.minibatch_size))
-    tuned = Tuned(
-        learning_rate=config.learning_rate,
-        adam_betas=(config.adam_beta1, config.adam_beta2),
-        proximal_decay=config.proximal_decay,
-        advantage_decay=config.advantage_decay,
-        phase_iterations=config.phase_env_steps / batch,
-    )
-    # Phases are counted in env steps, as the rule wants it, unless the rule is left out of those that are on.
-    rules = config.invariance_rules if config.invariance == "on" else ("phase",)
-    return Hyperparameters(tuned, BatchSizes(batch, batch / min(count, batch)), rules, config.anneal_learning_rate)
 
 
 def _make_pqn(config: RunConfig, observation_shape: tuple[int, ...], action_space: Space, device: torch.device) -> PQN:

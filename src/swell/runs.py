@@ -25,7 +25,7 @@ from swell.run_directory import (
 )
 
 CHECKPOINTS_PER_RUN = 20
-VERSIONED = ("swell-rl", "torch", "numpy", "gymnasium", "ale-py", "minatar")
+VERSIONED = ("swell-rl", "torch", "numpy", "gymnasium", "ale-py", "minatar", "mujoco", "envpool")
 
 
 def run(
@@ -93,7 +93,7 @@ def announce(text: str, quiet: bool) -> None:
 def resolve(config: RunConfig) -> RunConfig:
     """Settles what a config leaves open, so that what is stored means the same tomorrow."""
     every = config.checkpoint_every or max(1, config.total_env_steps // CHECKPOINTS_PER_RUN)
-    return replace(config, env=resolve_env_id(config.env), checkpoint_every=every)
+    return replace(config, env=resolve_env_id(config.env, config.backend), checkpoint_every=every)
 
 
 def describe_run(config: RunConfig, parts: Parts) -> dict[str, Any]:

@@ -7,17 +7,16 @@ from gymnasium.spaces import Box
 from swell.envs.observations import BadAnswerError, ObservationEncoder
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("value", [0.0, -1.5, 6e4, 1e25, -3e38])
+@pytest.mark.parametrize(
+    ("dtype", "largest"), [(np.float16, 6e4), (np.float32, 3e38), (np.float64, 3e38), (np.longdouble, 3e38)]
+)
 @pytest.mark.filterwarnings("error")
-def test_finite_numbers_within_float32_pass(dtype, value):
-    with np.errstate(over="ignore"):
-        observation = np.array([0.0, value]).astype(dtype)
-    if not np.isfinite(observation).all():
-        pytest.skip("too large for this type")
-    encoded = ObservationEncoder(Box(-np.inf, np.inf, (2,), np.float64), "env").encode(observation)
-    assert encoded.dtype == np.float32
-    assert encoded.tolist() == observation.astype(np.float32).tolist()
+def test_finite_numbers_within_float32_pass(dtype, largest):
+    for value in (0.0, -1.5, 6e4, 1e25, -3e38):
+        observation = np.clip(np.array([0.0, value]), -largest, largest).astype(dtype)
+        encoded = ObservationEncoder(Box(-np.inf, np.inf, (2,), np.float64), "env").encode(observation)
+        assert encoded.dtype == np.float32
+        assert encoded.tolist() == observation.astype(np.float32).tolist()
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
