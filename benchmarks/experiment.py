@@ -76,6 +76,7 @@ def outcome(trial, directory):
         "gradient_steps": summary["gradient_steps"],
         "final_return": summary.get("final_return", math.nan),
         "mean_return": mean_over_training(rows),
+        "evaluation_return": summary.get("evaluation_return", math.nan),
         "wall_seconds": round(summary["wall_seconds"]),
     }
 

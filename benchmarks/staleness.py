@@ -15,7 +15,7 @@ from experiment import Trial, carry_out, cell, interval, outcomes, select, write
 ENV = "CartPole-v1"
 LEVELS = (0, 1, 2, 4, 8, 16)
 MODES = ("behavior", "recent", "decoupled")
-NUM_ENVS, HORIZON, STEPS = 16, 64, 120_000
+NUM_ENVS, HORIZON, STEPS = 16, 64, 100_000
 
 
 def trial(staleness, mode, seed):

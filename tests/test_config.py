@@ -153,9 +153,10 @@ def test_every_preset_is_described_in_one_line():
 
 
 def test_choices_of_the_config_are_those_of_the_code():
-    from swell import scalers, signals
-    from swell.algorithms import pqn
-    from swell.networks import encoders, heads
+    from swell import invariance, policy_batch, scalers, signals
+    from swell.algorithms import ess, ppo, pqn
+    from swell.envs import base
+    from swell.networks import encoders, heads, policies
 
     pairs = {
         "epoch_rule": scalers.EpochRule,
@@ -168,6 +169,49 @@ def test_choices_of_the_config_are_those_of_the_code():
         "network": heads.NetworkName,
         "norm_over": encoders.NormOver,
         "multi_skip_head": heads.MultiSkipHead,
+        "activation": encoders.Activation,
+        "architecture": policies.Architecture,
+        "advantage_norm": ppo.AdvantageNorm,
+        "staleness_mode": policy_batch.StalenessMode,
+        "ess_scope": ess.ESSScope,
+        "ess_penalty": ess.ESSPenalty,
+        "backend": base.Backend,
     }
     for name, choices in pairs.items():
         assert get_args(HINTS[name]) == get_args(choices), name
+    assert get_args(get_args(HINTS["invariance_rules"])[0]) == get_args(invariance.Rule)
+    assert RunConfig("env").invariance_rules == invariance.DEFAULT_RULES
+    measured = {*get_args(signals.PolicySignal), "gradient_noise_scale", "auto"}
+    assert {choice for part in get_args(HINTS["signal"]) for choice in get_args(part) or (part,)} == measured
+
+
+@pytest.mark.parametrize(
+    ("fields", "signal"),
+    [
+        ({}, "behavioral_divergence"),
+        ({"algorithm": "ppo"}, "kl_divergence"),
+        ({"algorithm": "ess"}, "kl_divergence"),
+        ({"scaler": "noise-scale"}, "gradient_noise_scale"),
+        ({"algorithm": "ppo", "scaler": "noise-scale"}, "gradient_noise_scale"),
+        ({"algorithm": "ppo", "signal": "behavioral_divergence"}, "behavioral_divergence"),
+    ],
+)
+def test_the_usual_signal_is_the_one_that_fits(fields, signal):
+    assert RunConfig("CartPole-v1", **fields).signal_name == signal
+
+
+@pytest.mark.parametrize("algorithm", get_args(HINTS["algorithm"]))
+@pytest.mark.parametrize(
+    "env", ["CartPole-v1", "ALE/Pong-v5", "MinAtar/Breakout-v1", "HalfCheetah-v5", "procgen/coinrun"]
+)
+def test_every_algorithm_has_a_preset_for_every_kind_of_env(algorithm, env):
+    config = make_config(env, algorithm=algorithm)
+    assert (config.algorithm, config.env) == (algorithm, env)
+    assert preset_config(config.preset, env) == config
+
+
+def test_presets_of_the_invariant_learners_make_one_epoch():
+    for preset in ("ppo-ewma", "ppg", "ppg-ewma"):
+        config = preset_config(preset, "CartPole-v1")
+        assert (config.epochs, config.advantage_norm) == (1, "batch")
+    assert preset_config("ppg", "CartPole-v1").phase_env_steps == 32 * 8 * 128

@@ -6,10 +6,11 @@ import json
 import re
 from itertools import pairwise
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from swell.config import RunConfig
+from swell.config import RunConfig, SignalName
 from swell.presets import PRESETS, make_config, preset_config
 from swell.run_directory import read_jsonl
 from swell.runs import resume, run
@@ -19,41 +20,78 @@ DOCS = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS]
 CONFIGURATION = ROOT / "docs" / "configuration.md"
 METRICS = ROOT / "docs" / "metrics.md"
+SIGNALS = ROOT / "docs" / "signals.md"
 
 
-def explained(page):
-    """Names in the first column of a page's tables."""
-    return set(re.findall(r"^\| `(\w+)` \|", page.read_text(), flags=re.MULTILINE))
+def explained(text):
+    """Names in the first column of the tables of a page, or of a part of it."""
+    return set(re.findall(r"^\| `(\w+)` \|", text, flags=re.MULTILINE))
+
+
+def section(page, heading):
+    """What stands under a heading of the second level."""
+    (text,) = re.findall(
+        rf"^## {re.escape(heading)}$(.*?)(?=^## |\Z)", page.read_text(), flags=re.MULTILINE | re.DOTALL
+    )
+    return text
+
+
+SMALL = {"total_env_steps": 600, "num_envs": 4, "measure_every": 2, "max_episode_steps": 20, "threads": 1}
+LEARNERS = {
+    "pqn": {},
+    "ppo": {"horizon": 32, "epochs": 2},
+    "ppo-ewma": {"horizon": 32},
+    "ppg-ewma": {"horizon": 32, "phase_env_steps": 128, "auxiliary_epochs": 1},
+    "ess": {"horizon": 32, "epochs": 2},
+}
+"""A small run of each, ppg-ewma with auxiliary phases; ppg has no name of its own."""
 
 
 @pytest.fixture(scope="module")
 def finished_run(tmp_path_factory):
-    """A run that measured, evaluated and was resumed, so that it wrote every name there is."""
+    """A run that measured, evaluated and was resumed, so that it wrote every file there is."""
     directory = tmp_path_factory.mktemp("docs") / "run"
-    config = make_config(
-        "CartPole-v1",
-        total_env_steps=600,
-        num_envs=4,
-        measure_every=2,
-        max_episode_steps=20,
-        evaluation_episodes=2,
-        threads=1,
-    )
-    run(config, directory, quiet=True)
+    run(make_config("CartPole-v1", **SMALL, evaluation_episodes=2), directory, quiet=True)
     resume(directory, total_env_steps=900, quiet=True)
     return directory
 
 
-@pytest.mark.parametrize("name", ["metrics.jsonl", "evaluations.jsonl"])
-def test_every_logged_name_is_explained(finished_run, name):
-    logged = {key for row in read_jsonl(finished_run / name) for key in row}
-    assert logged
-    assert logged <= explained(METRICS)
+@pytest.fixture(scope="module")
+def logged(tmp_path_factory):
+    """What each learner writes into metrics.jsonl."""
+    names = {}
+    for algorithm, options in LEARNERS.items():
+        directory = tmp_path_factory.mktemp("logged") / algorithm
+        config = make_config("CartPole-v1", algorithm=algorithm, **SMALL, **options, evaluation_episodes=0)
+        run(config, directory, quiet=True)
+        names[algorithm] = {key for row in read_jsonl(directory / "metrics.jsonl") for key in row}
+    return names
+
+
+@pytest.mark.parametrize("algorithm", LEARNERS)
+def test_every_logged_name_is_explained(logged, algorithm):
+    assert "reading" in logged[algorithm]
+    assert logged[algorithm] - explained(section(METRICS, "metrics.jsonl")) == set()
+
+
+def test_every_explained_name_is_logged_by_some_learner(logged):
+    assert explained(section(METRICS, "metrics.jsonl")) - set.union(*logged.values()) == set()
+
+
+def test_every_evaluated_name_is_explained(finished_run):
+    names = {key for row in read_jsonl(finished_run / "evaluations.jsonl") for key in row}
+    assert names == explained(section(METRICS, "evaluations.jsonl"))
+
+
+@pytest.mark.parametrize("name", get_args(SignalName))
+def test_every_signal_is_explained(name):
+    assert name in explained(SIGNALS.read_text())
+    assert f"`{name}`" in METRICS.read_text()
 
 
 @pytest.mark.parametrize("name", ["summary.json", "config.json"])
 def test_every_stored_name_is_explained(finished_run, name):
-    assert json.loads((finished_run / name).read_text()).keys() <= explained(METRICS)
+    assert json.loads((finished_run / name).read_text()).keys() <= explained(section(METRICS, name))
 
 
 def options_in_source():
@@ -81,11 +119,20 @@ def test_the_table_of_options_says_what_the_source_says(name, default, sentence)
     assert sentence in row
 
 
+HOMES = {
+    **dict.fromkeys(("classic", "pqn-classic", "ppo-classic", "ppo-ewma", "ppg", "ppg-ewma", "ess"), "CartPole-v1"),
+    **dict.fromkeys(("minatar", "pqn-minatar", "ppo-minatar"), "MinAtar/Breakout-v1"),
+    **dict.fromkeys(("paper", "release", "pqn-l", "pqn-xl", "pqn-atari", "ppo-atari"), "ALE/Pong-v5"),
+    **dict.fromkeys(("ppo-mujoco", "ppo-abs", "ppo-abs-release"), "HalfCheetah-v5"),
+    "ppo-procgen": "Procgen/CoinrunHard-v0",
+}
+"""The env on which the table shows a preset."""
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_the_table_of_presets_has_their_values(name):
     (row,) = re.findall(rf"^\| `{name}` \|.*", CONFIGURATION.read_text(), flags=re.MULTILINE)
-    home = {"classic": "CartPole-v1", "minatar": "MinAtar/Breakout-v1"}
-    env = home.get(name.removeprefix("pqn-"), "ALE/Pong-v5")
+    env = HOMES[name]
     config, plain = preset_config(name, env), RunConfig(env=env)
     differing = {
         f"{field.name}={getattr(config, field.name)}"

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from torch import Generator, nn
 
 from swell.errors import DivergedError
-from swell.optimize import accumulate_gradients, clipped_step, shuffled_minibatches
+from swell.networks.policies import make_actor_critic
+from swell.optimize import (
+    accumulate_gradients,
+    clipped_step,
+    flat_parameters,
+    set_betas,
+    set_learning_rate,
+    shuffled_minibatches,
+)
 
 
 @given(st.integers(1, 300), st.integers(1, 40), st.integers(1, 3))
@@ -66,3 +74,84 @@ def test_what_is_not_finite_never_reaches_the_weights(loss, gradient):
     with pytest.raises(DivergedError, match="no finite update"):
         clipped_step(optimizer, 10.0, loss)
     assert parameter.tolist() == [0.0, 0.0]
+
+
+def test_without_a_limit_a_gradient_is_never_cut():
+    parameter, optimizer = one_parameter([30.0, 40.0])
+    assert clipped_step(optimizer, None, loss=1.0) == pytest.approx(50.0)
+    assert parameter.tolist() == [-30.0, -40.0]
+
+
+def pictures_policy():
+    """An actor-critic with a convolution whose weights lie channels-last."""
+    torch.manual_seed(0)
+    return make_actor_critic("minatar-cnn", (4, 10, 10), "categorical", 3, "shared", (8,), "channels", "relu", 0, False)
+
+
+def loss_of(network, pictures):
+    parameters, values = network(pictures)
+    return parameters.square().mean() + (values - 1.0).square().mean()
+
+
+def test_parameters_and_gradients_become_views_of_one_vector():
+    network = pictures_policy()
+    before = [parameter.detach().clone() for parameter in network.parameters()]
+    flat = flat_parameters(network)
+    assert flat.numel() == sum(parameter.numel() for parameter in before)
+    for parameter, value in zip(network.parameters(), before, strict=True):
+        assert torch.equal(parameter, value)
+        assert parameter.untyped_storage().data_ptr() == flat.untyped_storage().data_ptr()
+        assert parameter.grad.untyped_storage().data_ptr() == flat.grad.untyped_storage().data_ptr()
+    loss_of(network, torch.ones(2, 4, 10, 10)).backward()
+    norms = [parameter.grad.square().sum() for parameter in network.parameters()]
+    torch.testing.assert_close(flat.grad.square().sum(), sum(norms))
+    assert flat.grad.any()
+    with torch.no_grad():
+        flat.zero_()
+    assert not any(parameter.any() for parameter in network.parameters())
+
+
+def test_a_step_of_the_vector_is_a_step_of_each_parameter():
+    pictures = torch.rand(8, 4, 10, 10, generator=Generator().manual_seed(0))
+    together, apart = pictures_policy(), pictures_policy()
+    flat = flat_parameters(together)
+    for optimizer, network in (
+        (torch.optim.Adam([flat], lr=1e-2, fused=True), together),
+        (torch.optim.Adam(apart.parameters(), lr=1e-2), apart),
+    ):
+        for _ in range(5):
+            loss = loss_of(network, pictures)
+            loss.backward()
+            clipped_step(optimizer, 0.5, loss.item())
+    begun = pictures_policy()
+    for one, other, start in zip(*(network.parameters() for network in (together, apart, begun)), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+        assert not torch.equal(one, start)
+
+
+def test_a_flat_network_keeps_its_memory_format():
+    network = pictures_policy()
+    strides = [parameter.stride() for parameter in network.parameters()]
+    flat_parameters(network)
+    assert [parameter.stride() for parameter in network.parameters()] == strides
+    assert [parameter.grad.stride() for parameter in network.parameters()] == strides
+    (convolution,) = (module for module in network.modules() if isinstance(module, nn.Conv2d))
+    assert convolution.weight.is_contiguous(memory_format=torch.channels_last)
+    assert not convolution.weight.is_contiguous()
+
+
+def test_a_loaded_state_reaches_the_vector():
+    network, other = pictures_policy(), pictures_policy()
+    with torch.no_grad():
+        other.policy_head.bias += 1.0
+    flat = flat_parameters(network)
+    before = flat.detach().clone()
+    network.load_state_dict(other.state_dict())
+    assert (flat - before).abs().sum().item() == pytest.approx(3.0)
+
+
+def test_an_optimizer_is_set_to_new_numbers():
+    _, optimizer = one_parameter([0.0, 0.0])
+    set_learning_rate(optimizer, 0.25)
+    set_betas(optimizer, (0.5, 0.75))
+    assert (optimizer.param_groups[0]["lr"], optimizer.param_groups[0]["betas"]) == (0.25, (0.5, 0.75))

@@ -82,6 +82,65 @@ def test_a_killed_atari_run_replays_its_games_and_ends_like_an_uninterrupted_one
     assert same(outcome(tmp_path / "run"), uninterrupted("ALE/Pong-v5", **fields))
 
 
+SHORT = {"total_env_steps": 1200, "checkpoint_every": 200, "evaluate_every": 0, "evaluation_episodes": 2}
+POLICIES = {
+    "scaler": "adaptive",
+    "min_horizon": 4,
+    "max_horizon": 16,
+    "measure_every": 2,
+    "epochs": 2,
+    "learning_rate": 1e-2,
+    "hidden": (16,),
+    "phase_env_steps": 300,
+    "auxiliary_epochs": 2,
+    "auxiliary_minibatch_size": 64,
+}
+NORMALIZED = {"normalize_observations": True, "normalize_rewards": True}
+LEARNERS = {
+    "pqn": ("CartPole-v1", {"algorithm": "pqn", "scaler": "noise-scale"}),
+    "ppo": ("CartPole-v1", {"algorithm": "ppo"}),
+    "ppo-stale": ("CartPole-v1", {"algorithm": "ppo", "staleness": 2}),
+    "ppo-normalized": ("Pendulum-v1", {"algorithm": "ppo", **NORMALIZED}),
+    "ppo-ewma": ("CartPole-v1", {"algorithm": "ppo-ewma", "advantage_decay": 0.9, "invariance": "on"}),
+    "ppg": ("CartPole-v1", {"algorithm": "ppg", "advantage_decay": 0.9}),
+    "ppg-ewma": ("Pendulum-v1", {"algorithm": "ppg-ewma", **NORMALIZED}),
+    "ess": ("CartPole-v1", {"algorithm": "ess", "scaler": "noise-scale", "batch_per_noise_scale": 24.0}),
+    "ess-stale": ("Pendulum-v1", {"algorithm": "ess", "staleness": 1, "ess_scope": "minibatch", **NORMALIZED}),
+}
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_a_killed_run_of_every_learner_ends_like_an_uninterrupted_one(tmp_path, uninterrupted, name):
+    env, fields = LEARNERS[name]
+    fields = {**SHORT, **POLICIES, **fields}
+    directory = tmp_path / "run"
+    assert run_and_kill(small_config(env, **fields), directory, driver.Run, "_log", 9)
+    found = load_newest(directory / "checkpoints", print)
+    assert found is not None and found[0] >= 200
+    learner = found[1]["learner"]
+    if "ppg" in name:
+        assert 0.0 < learner["phase_done"] < 1.0 and len(learner["phase"]["returns"]) > 0
+        assert learner["auxiliary_optimizer"]["state"], "no auxiliary phase was over yet"
+    if "stale" in name:
+        assert len(found[1]["collector"]["delay"]["waiting"]) == fields["staleness"]
+    if env == "Pendulum-v1":
+        assert learner["network"]["normalizer.count"] > 0 and learner["preparation"]["reward_scaler"]["count"] > 0
+    resume(directory, quiet=True)
+    assert same(outcome(directory), uninterrupted(env, **fields))
+
+
+def test_dropping_the_rollouts_that_wait_changes_the_outcome(tmp_path, uninterrupted):
+    env, fields = LEARNERS["ppo-stale"]
+    fields = {**SHORT, **POLICIES, **fields}
+    assert run_and_kill(small_config(env, **fields), tmp_path / "run", driver.Run, "_log", 9)
+
+    def drop(state, fresh):
+        state["collector"]["delay"] = fresh["collector"]["delay"]
+
+    finish(tmp_path / "run", drop)
+    assert not same(outcome(tmp_path / "run"), uninterrupted(env, **fields))
+
+
 def test_an_interval_window_survives_a_kill(tmp_path, uninterrupted):
     config = small_config(window="interval")
     assert run_and_kill(config, tmp_path / "run", driver.Run, "_log", 45)

@@ -13,14 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from swell import presets
+    from swell.algorithms.ess import ESSPPO
+    from swell.algorithms.ppg import PPG
+    from swell.algorithms.ppo import PPO
+    from swell.algorithms.ppo_ewma import PPOEWMA
     from swell.algorithms.pqn import PQN
     from swell.collect import Collector
     from swell.config import RunConfig
     from swell.loop import train
+    from swell.noise_scale import GradientNoiseScale
     from swell.policy import Policy, evaluate, load_policy
     from swell.runs import resume, run
-    from swell.scalers import AdaptiveScaler, FixedScaler, RampScaler
-    from swell.signals import Measurement, behavioral_divergence
+    from swell.scalers import AdaptiveScaler, FixedScaler, NoiseScaleScaler, RampScaler
+    from swell.signals import Measurement, PolicyChange, behavioral_divergence, effective_sample_size, kl_divergence
     from swell.types import BatchPlan, Iteration, Rollout
 
 __version__ = "0.1.0"
@@ -29,16 +34,25 @@ _HOMES = {
     "AdaptiveScaler": "scalers",
     "BatchPlan": "types",
     "Collector": "collect",
+    "ESSPPO": "algorithms.ess",
     "FixedScaler": "scalers",
+    "GradientNoiseScale": "noise_scale",
     "Iteration": "types",
     "Measurement": "signals",
+    "NoiseScaleScaler": "scalers",
+    "PPG": "algorithms.ppg",
+    "PPO": "algorithms.ppo",
+    "PPOEWMA": "algorithms.ppo_ewma",
     "PQN": "algorithms.pqn",
     "Policy": "policy",
+    "PolicyChange": "signals",
     "RampScaler": "scalers",
     "Rollout": "types",
     "RunConfig": "config",
     "behavioral_divergence": "signals",
+    "effective_sample_size": "signals",
     "evaluate": "policy",
+    "kl_divergence": "signals",
     "load_policy": "policy",
     "resume": "runs",
     "run": "runs",
@@ -46,19 +60,28 @@ _HOMES = {
 }
 
 __all__ = [
+    "ESSPPO",
+    "PPG",
+    "PPO",
+    "PPOEWMA",
     "PQN",
     "AdaptiveScaler",
     "BatchPlan",
     "Collector",
     "FixedScaler",
+    "GradientNoiseScale",
     "Iteration",
     "Measurement",
+    "NoiseScaleScaler",
     "Policy",
+    "PolicyChange",
     "RampScaler",
     "Rollout",
     "RunConfig",
     "behavioral_divergence",
+    "effective_sample_size",
     "evaluate",
+    "kl_divergence",
     "load_policy",
     "presets",
     "resume",

@@ -136,10 +136,10 @@ def explained_variance(values: Tensor, returns: Tensor) -> float:
 
 @torch.no_grad()
 def distance(log_probs: Tensor, proximal_log_probs: Tensor, clip_range: float) -> dict[str, Tensor]:
-    """How far the policy has gone from the one it should stay near, per sample."""
+    """How far the policy has gone from the one it should stay near, per sample; a clip range of 0 clips nothing."""
     log_ratios = log_probs - proximal_log_probs
     ratios = log_ratios.exp()
-    return {
-        "approx_kl": (ratios - 1.0) - log_ratios,
-        "clip_fraction": ((ratios - 1.0).abs() > clip_range).float(),
-    }
+    approx_kl = (ratios - 1.0) - log_ratios
+    if clip_range == 0.0:
+        return {"approx_kl": approx_kl}
+    return {"approx_kl": approx_kl, "clip_fraction": ((ratios - 1.0).abs() > clip_range).float()}
