@@ -90,8 +90,8 @@ def test_no_observations_have_no_values():
 
 def test_observations_count_only_where_there_is_a_normaliser():
     plain, observations = actor_on(IdentityEnvs())
-    plain.observe(observations)
+    plain.observe(observations, torch.arange(len(observations)))
     actor, _ = actor_on(IdentityEnvs(), normalize_observations=True)
-    actor.observe(observations)
+    actor.observe(observations, torch.arange(len(observations)))
     assert actor.network.normalizer.count.item() == 16
     torch.testing.assert_close(actor.network.normalizer.mean.float(), observations.mean(dim=0))

@@ -34,6 +34,9 @@ ALLOWED = {
     "staleness": {"types"},
     "actor": {"distributions", "networks"},
     "policy_batch": {"actor", "advantages", "losses", "targets", "types"},
+    "decoupled": {
+        *("actor", "losses", "networks", "policy_batch", "policy_gradient", "tally", "types", "weight_average"),
+    },
     "policy_gradient": {"actor", "hyperparameters", "invariance", "networks", "optimize", "policy_batch", "types"},
     "interrupt": set(),
     "optimize": set(),
@@ -47,7 +50,7 @@ ALLOWED = {
     "collect": {"envs", "staleness", "types"},
     "algorithms": {
         *("targets", "losses", "optimize", "schedules", "types", "invariance", "hyperparameters", "tally"),
-        *("actor", "advantages", "policy_batch", "policy_gradient", "weight_average", "phase_buffer"),
+        *("actor", "advantages", "policy_batch", "policy_gradient", "weight_average", "phase_buffer", "decoupled"),
     },
     "loop": {"collect", "signals", "types"},
     "metrics": set(),

@@ -62,10 +62,10 @@ class Actor:
         return torch.cat([self.network.value(part) for part in observations.split(self._micro_batch_size)])
 
     @torch.no_grad()
-    def observe(self, observations: Tensor) -> None:
-        """Lets the observation normaliser, if there is one, take in what was seen since it last moved."""
+    def observe(self, observations: Tensor, chosen: Tensor) -> None:
+        """Lets the observation normaliser, if there is one, take in the chosen rows of what was seen."""
         if self.network.normalizer is not None:
-            self.network.normalizer.observe(observations)
+            self.network.normalizer.observe(observations[chosen])
 
     def generator_state(self) -> Tensor:
         return self._exploration.get_state()

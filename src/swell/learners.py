@@ -13,9 +13,10 @@ from swell.actor import ActionSpace, Actor
 from swell.algorithms.ess import ESSPPO, ESSSettings
 from swell.algorithms.ppg import PPG, PPGSettings
 from swell.algorithms.ppo import PPO, PPOSettings
-from swell.algorithms.ppo_ewma import PPOEWMA, PPOEWMASettings
+from swell.algorithms.ppo_ewma import PPOEWMA
 from swell.algorithms.pqn import PQN, PQNSettings
 from swell.config import RunConfig
+from swell.decoupled import DecoupledSettings
 from swell.distributions import ActionKind
 from swell.errors import ConfigError
 from swell.hyperparameters import hyperparameters
@@ -41,7 +42,7 @@ def make_learner(
         case "ppo":
             return PPO(*shared, _ppo_settings(config), seed)
         case "ppo-ewma":
-            return PPOEWMA(*shared, _ppo_ewma_settings(config), seed)
+            return PPOEWMA(*shared, _decoupled_settings(config), seed)
         case "ess":
             return ESSPPO(*shared, _ess_settings(config), seed)
         case _:
@@ -62,10 +63,6 @@ def make_action_space(space: Space, env: str, device: torch.device) -> ActionSpa
         )
         return ActionSpace(ActionKind("gaussian", (low.numel(),)), space.shape, low, high)
     raise ConfigError(f"{env}: actions must be Discrete, MultiDiscrete, MultiBinary or a Box of floats, got {space}")
-
-
-def kind_of_actions(config: RunConfig, space: Space) -> ActionKind:
-    return make_action_space(space, config.env, torch.device("cpu")).kind
 
 
 def _make_pqn(config: RunConfig, observation_shape: tuple[int, ...], action_space: Space, device: torch.device) -> PQN:
@@ -167,8 +164,8 @@ def _ppo_settings(config: RunConfig) -> PPOSettings:
     )
 
 
-def _ppo_ewma_settings(config: RunConfig) -> PPOEWMASettings:
-    return PPOEWMASettings(
+def _decoupled_settings(config: RunConfig) -> DecoupledSettings:
+    return DecoupledSettings(
         clip_range=config.clip_range,
         kl_penalty=config.kl_penalty,
         value_clip_range=config.value_clip_range,
@@ -192,12 +189,7 @@ def _ess_settings(config: RunConfig) -> ESSSettings:
 
 def _ppg_settings(config: RunConfig) -> PPGSettings:
     return PPGSettings(
-        clip_range=config.clip_range,
-        kl_penalty=config.kl_penalty,
-        value_clip_range=config.value_clip_range,
-        value_coefficient=config.value_coefficient,
-        entropy_coefficient=config.entropy_coefficient,
-        normalize_advantages=config.advantage_norm == "batch",
+        policy=_decoupled_settings(config),
         staleness_mode=config.staleness_mode,
         averages_policy=config.algorithm == "ppg-ewma",
         phase_env_steps=config.phase_env_steps,

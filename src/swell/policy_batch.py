@@ -1,5 +1,6 @@
 """From a rollout to what a policy learns from: scaled rewards, values, advantages, returns, log-probabilities."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -43,6 +44,12 @@ class PolicyBatch:
         if mode == "recent":
             return self.recent_log_probs, self.recent_log_probs
         return self.behavior_log_probs, self.recent_log_probs
+
+    def rescaled_advantages(self, rescale: Callable[[Tensor], Tensor]) -> Tensor:
+        """A copy of the advantages with the real rows rescaled."""
+        advantages = self.advantages.clone()
+        advantages[self.indices] = rescale(self.advantages[self.indices])
+        return advantages
 
     def value_losses(self, values: Tensor, chosen: Tensor, clip_range: float | None) -> Tensor:
         """Squared errors of new values for the chosen rows, clipped around the old values if there is a range."""

@@ -1,6 +1,7 @@
 """The ESS-adaptive objective: REINFORCE on its own data, smaller steps and a pull back on data of another policy."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -121,7 +122,7 @@ def test_a_scope_of_the_batch_pools_all_transitions(monkeypatch):
     pools, before = pools_of(monkeypatch, ess_scope="batch")
     assert [len(pool) for pool in pools] == [40] * 4
     torch.testing.assert_close(pools[0], before)
-    for earlier, later in zip(pools[:-1], pools[1:], strict=True):
+    for earlier, later in pairwise(pools):
         assert (earlier != later).sum() <= 10  # the rest is as it was last seen
     # The first minibatch was seen before any step; the second and third have been seen since.
     assert 10 < ((pools[3] - before).abs() > 1e-5).sum() <= 20

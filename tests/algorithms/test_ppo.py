@@ -44,7 +44,7 @@ def test_reset_rows_do_not_change_the_update():
     rollout = rollout_of(learner, envs)
     assert not rollout.valid.all()
     kept, plan = rollout.valid, BatchPlan(20, 2, 4)
-    # The value of a reset row is that of the last observation before it: after a time limit it is wanted, and only then.
+    # The value of a reset row is that of the last observation before it, wanted after a time limit and only there.
     after_limit = torch.cat([torch.zeros(1, 2, dtype=torch.bool), rollout.truncated[:-1]])
     recorded = {
         "parameters": torch.where(kept.unsqueeze(2), rollout.recorded["parameters"], 1e3),

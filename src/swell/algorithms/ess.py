@@ -58,9 +58,8 @@ class ESSPPO(PolicyGradient):
         """`plan.epochs` passes over the rollout, fewer if the policy has moved further than `target_kl`."""
         batch = self.preparation.batch(rollout)
         tuned = self.configure(batch, plan, progress)
-        advantages = batch.advantages.clone()
-        if self.settings.advantage_norm == "batch":
-            advantages[batch.indices] = normalized(batch.advantages[batch.indices])
+        rescale = normalized if self.settings.advantage_norm == "batch" else torch.clone
+        advantages = batch.rescaled_advantages(rescale)
         # log ρ of every transition as last seen: pooling over the batch then costs no pass of its own.
         pool = batch.recent_log_probs - batch.behavior_log_probs
         steps, tally = [], Tally()
@@ -74,15 +73,14 @@ class ESSPPO(PolicyGradient):
                 steps.append(self.gradient_step(self._objective(batch, advantages, trust, pool, tally), minibatch))
             if self.settings.target_kl is not None and tally.mean("approx_kl") > self.settings.target_kl:
                 break
-        self.actor.observe(batch.states[batch.indices])
+        self.actor.observe(batch.states, batch.indices)
         return {**self.report(batch, plan, tuned, steps), **tally.means(), **_spread(pool[batch.indices])}
 
     def gradient_probe(self, rollout: Rollout) -> tuple[Tensor, SampleLosses]:
         """The losses of the first gradient step, for whoever wants their gradient; changes nothing."""
         batch = self.preparation.peek(rollout)
-        advantages = batch.advantages.clone()
-        if self.settings.advantage_norm != "none":
-            advantages[batch.indices] = normalized(batch.advantages[batch.indices])
+        rescale = torch.clone if self.settings.advantage_norm == "none" else normalized
+        advantages = batch.rescaled_advantages(rescale)
         pool = batch.recent_log_probs - batch.behavior_log_probs
         trust = effective_sample_size(pool[batch.indices])
         return batch.indices, self._objective(batch, advantages, trust, pool, Tally())

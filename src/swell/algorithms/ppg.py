@@ -4,6 +4,7 @@ With the averaged policy of PPO-EWMA as the one to stay near, it is PPG-EWMA (ar
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,12 +12,13 @@ from torch import Tensor
 
 from swell.actor import Actor
 from swell.advantages import AdvantageMoments, normalized
+from swell.decoupled import DecoupledSettings, averaged, decoupled_objective
 from swell.hyperparameters import Hyperparameters
-from swell.losses import decoupled_clip, squared_log_ratio, value_error
+from swell.losses import value_error
 from swell.optimize import accumulate_gradients, clipped_step, set_learning_rate, shuffled_minibatches
 from swell.phase_buffer import PhaseBuffer
 from swell.policy_batch import PolicyBatch, Preparation, StalenessMode
-from swell.policy_gradient import PolicyGradient, StepSettings, distance
+from swell.policy_gradient import PolicyGradient, StepSettings
 from swell.tally import Tally
 from swell.types import BatchPlan, Rollout, SampleLosses
 from swell.weight_average import WeightAverage
@@ -27,14 +29,9 @@ ALMOST_ONE = 1.0 - 1e-9
 
 @dataclass(frozen=True)
 class PPGSettings:
-    """The numbers of the objective; RunConfig explains each."""
+    """The numbers of both phases; RunConfig explains each."""
 
-    clip_range: float
-    kl_penalty: float
-    value_clip_range: float | None
-    value_coefficient: float
-    entropy_coefficient: float
-    normalize_advantages: bool
+    policy: DecoupledSettings
     staleness_mode: StalenessMode
     averages_policy: bool
     phase_env_steps: int
@@ -67,9 +64,9 @@ class PPG(PolicyGradient):
         """One iteration of the policy phase, and the auxiliary phase after it if it is due."""
         batch = self.preparation.batch(rollout)
         tuned = self.configure(batch, plan, progress)
-        advantages = batch.advantages.clone()
-        if self.settings.normalize_advantages:
-            advantages[batch.indices] = self.moments.normalize(batch.advantages[batch.indices], tuned.advantage_decay)
+        advantages = batch.advantages
+        if self.settings.policy.normalize_advantages:
+            advantages = batch.rescaled_advantages(partial(self.moments.normalize, decay=tuned.advantage_decay))
         tally = Tally()
         sample_losses = self._objective(batch, advantages, tally)
         steps = []
@@ -84,7 +81,7 @@ class PPG(PolicyGradient):
             self.phase_done += 1.0 / tuned.phase_iterations
             if self.phase_done >= ALMOST_ONE:
                 metrics |= self._auxiliary_phase(progress)
-        self.actor.observe(batch.states[batch.indices])
+        self.actor.observe(batch.states, batch.indices)
         if self.average is not None:
             self.average.copy_buffers(self.network)
         return {**metrics, "gradient_steps": self.gradient_steps, "phase_progress": self.phase_done}
@@ -92,41 +89,17 @@ class PPG(PolicyGradient):
     def gradient_probe(self, rollout: Rollout) -> tuple[Tensor, SampleLosses]:
         """The losses of the first gradient step of the policy phase; changes nothing."""
         batch = self.preparation.peek(rollout)
-        advantages = batch.advantages.clone()
-        if self.settings.normalize_advantages:
-            advantages[batch.indices] = normalized(batch.advantages[batch.indices])
-        return batch.indices, self._objective(batch, advantages, Tally())
+        rescale = normalized if self.settings.policy.normalize_advantages else torch.clone
+        return batch.indices, self._objective(batch, batch.rescaled_advantages(rescale), Tally())
 
     def _objective(self, batch: PolicyBatch, advantages: Tensor, tally: Tally) -> SampleLosses:
-        settings, kind = self.settings, self.actor.space.kind
-        behavior, anchored = batch.anchors(settings.staleness_mode)
+        behavior, anchored = batch.anchors(self.settings.staleness_mode)
 
-        def sample_losses(chosen: Tensor) -> Tensor:
-            states, actions = batch.states[chosen], batch.actions[chosen]
-            parameters, values = self.network(states)
-            proximal = anchored[chosen]
-            if self.average is not None:
-                with torch.no_grad():
-                    proximal = kind.distribution(self.average.network.policy(states)).log_prob(actions)
-            distribution = kind.distribution(parameters)
-            log_probs, entropy = distribution.log_prob(actions), distribution.entropy()
-            policy_loss = decoupled_clip(log_probs, proximal, behavior[chosen], advantages[chosen], settings.clip_range)
-            penalty = squared_log_ratio(log_probs, proximal)
-            value_loss = batch.value_losses(values, chosen, settings.value_clip_range)
-            tally.add(
-                policy_loss=policy_loss,
-                value_loss=value_loss,
-                entropy=entropy,
-                **distance(log_probs, proximal, settings.clip_range),
-            )
-            return (
-                policy_loss
-                + settings.kl_penalty * penalty
-                + settings.value_coefficient * value_loss
-                - settings.entropy_coefficient * entropy
-            )
+        def old_log_probs(chosen: Tensor, states: Tensor, actions: Tensor) -> Tensor:
+            return anchored[chosen]
 
-        return sample_losses
+        proximal = old_log_probs if self.average is None else averaged(self.average, self.actor)
+        return decoupled_objective(self.actor, batch, advantages, behavior, proximal, self.settings.policy, tally)
 
     def _auxiliary_phase(self, progress: float) -> dict[str, float]:
         """Distils the phase's returns into the policy's network, and holds the policy itself where it was.

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from swell.actor import Actor
@@ -50,7 +51,8 @@ class PPO(PolicyGradient):
         """`plan.epochs` passes over the rollout, fewer if the policy has moved further than `target_kl`."""
         batch = self.preparation.batch(rollout)
         tuned = self.configure(batch, plan, progress)
-        advantages = self._advantages(batch)
+        rescale = normalized if self.settings.advantage_norm == "batch" else torch.clone
+        advantages = batch.rescaled_advantages(rescale)
         steps, tally = [], Tally()
         for _ in range(plan.epochs):
             tally = Tally()
@@ -61,22 +63,15 @@ class PPO(PolicyGradient):
                 steps.append(self.gradient_step(sample_losses, minibatch))
             if self.settings.target_kl is not None and tally.mean("approx_kl") > self.settings.target_kl:
                 break
-        self.actor.observe(batch.states[batch.indices])
+        self.actor.observe(batch.states, batch.indices)
         return {**self.report(batch, plan, tuned, steps), **tally.means()}
 
     def gradient_probe(self, rollout: Rollout) -> tuple[Tensor, SampleLosses]:
         """The losses of the first gradient step, for whoever wants their gradient; changes nothing."""
         batch = self.preparation.peek(rollout)
-        advantages = batch.advantages.clone()
-        if self.settings.advantage_norm != "none":
-            advantages[batch.indices] = normalized(batch.advantages[batch.indices])
+        rescale = torch.clone if self.settings.advantage_norm == "none" else normalized
+        advantages = batch.rescaled_advantages(rescale)
         return batch.indices, self._objective(batch, advantages, Tally())
-
-    def _advantages(self, batch: PolicyBatch) -> Tensor:
-        advantages = batch.advantages.clone()
-        if self.settings.advantage_norm == "batch":
-            advantages[batch.indices] = normalized(batch.advantages[batch.indices])
-        return advantages
 
     def _objective(self, batch: PolicyBatch, advantages: Tensor, tally: Tally) -> SampleLosses:
         settings, kind = self.settings, self.actor.space.kind

@@ -1,6 +1,6 @@
 """PPO-EWMA: the policy to stay near is an average of recent weights, not the policy that acted (arXiv 2110.00641)."""
 
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -8,26 +8,14 @@ from torch import Tensor
 
 from swell.actor import Actor
 from swell.advantages import AdvantageMoments, normalized
+from swell.decoupled import DecoupledSettings, averaged, decoupled_objective
 from swell.hyperparameters import Hyperparameters
-from swell.losses import decoupled_clip, squared_log_ratio
 from swell.optimize import shuffled_minibatches
 from swell.policy_batch import PolicyBatch, Preparation
-from swell.policy_gradient import PolicyGradient, StepSettings, distance
+from swell.policy_gradient import PolicyGradient, StepSettings
 from swell.tally import Tally
 from swell.types import BatchPlan, Rollout, SampleLosses
 from swell.weight_average import WeightAverage
-
-
-@dataclass(frozen=True)
-class PPOEWMASettings:
-    """The numbers of the objective; RunConfig explains each."""
-
-    clip_range: float
-    kl_penalty: float
-    value_clip_range: float | None
-    value_coefficient: float
-    entropy_coefficient: float
-    normalize_advantages: bool
 
 
 class PPOEWMA(PolicyGradient):
@@ -39,7 +27,7 @@ class PPOEWMA(PolicyGradient):
         preparation: Preparation,
         hyperparameters: Hyperparameters,
         step_settings: StepSettings,
-        settings: PPOEWMASettings,
+        settings: DecoupledSettings,
         seed: int,
     ) -> None:
         super().__init__(actor, preparation, hyperparameters, step_settings, seed)
@@ -51,16 +39,16 @@ class PPOEWMA(PolicyGradient):
         """`plan.epochs` passes; the average takes in the weights after each gradient step."""
         batch = self.preparation.batch(rollout)
         tuned = self.configure(batch, plan, progress)
-        advantages = batch.advantages.clone()
+        advantages = batch.advantages
         if self.settings.normalize_advantages:
-            advantages[batch.indices] = self.moments.normalize(batch.advantages[batch.indices], tuned.advantage_decay)
+            advantages = batch.rescaled_advantages(partial(self.moments.normalize, decay=tuned.advantage_decay))
         tally = Tally()
         sample_losses = self._objective(batch, advantages, tally)
         steps = []
         for minibatch in shuffled_minibatches(batch.indices, plan.minibatches, plan.epochs, self.shuffle):
             steps.append(self.gradient_step(sample_losses, minibatch))
             self.average.step(self.network, tuned.proximal_decay)
-        self.actor.observe(batch.states[batch.indices])
+        self.actor.observe(batch.states, batch.indices)
         self.average.copy_buffers(self.network)
         numbers = {"proximal_decay": tuned.proximal_decay, "advantage_decay": tuned.advantage_decay}
         return {**self.report(batch, plan, tuned, steps), **numbers, **tally.means()}
@@ -68,40 +56,14 @@ class PPOEWMA(PolicyGradient):
     def gradient_probe(self, rollout: Rollout) -> tuple[Tensor, SampleLosses]:
         """The losses of the first gradient step, for whoever wants their gradient; changes nothing."""
         batch = self.preparation.peek(rollout)
-        advantages = batch.advantages.clone()
-        if self.settings.normalize_advantages:
-            advantages[batch.indices] = normalized(batch.advantages[batch.indices])
-        return batch.indices, self._objective(batch, advantages, Tally())
+        rescale = normalized if self.settings.normalize_advantages else torch.clone
+        return batch.indices, self._objective(batch, batch.rescaled_advantages(rescale), Tally())
 
     def _objective(self, batch: PolicyBatch, advantages: Tensor, tally: Tally) -> SampleLosses:
-        settings, kind = self.settings, self.actor.space.kind
-
-        def sample_losses(chosen: Tensor) -> Tensor:
-            states, actions = batch.states[chosen], batch.actions[chosen]
-            parameters, values = self.network(states)
-            with torch.no_grad():
-                proximal = kind.distribution(self.average.network.policy(states)).log_prob(actions)
-            distribution = kind.distribution(parameters)
-            log_probs, entropy = distribution.log_prob(actions), distribution.entropy()
-            policy_loss = decoupled_clip(
-                log_probs, proximal, batch.behavior_log_probs[chosen], advantages[chosen], settings.clip_range
-            )
-            penalty = squared_log_ratio(log_probs, proximal)
-            value_loss = batch.value_losses(values, chosen, settings.value_clip_range)
-            tally.add(
-                policy_loss=policy_loss,
-                value_loss=value_loss,
-                entropy=entropy,
-                **distance(log_probs, proximal, settings.clip_range),
-            )
-            return (
-                policy_loss
-                + settings.kl_penalty * penalty
-                + settings.value_coefficient * value_loss
-                - settings.entropy_coefficient * entropy
-            )
-
-        return sample_losses
+        proximal = averaged(self.average, self.actor)
+        return decoupled_objective(
+            self.actor, batch, advantages, batch.behavior_log_probs, proximal, self.settings, tally
+        )
 
     def state_dict(self) -> dict[str, Any]:
         return {
