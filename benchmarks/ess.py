@@ -1,6 +1,6 @@
 """PPO with three clip ranges against the ESS objective, which has none to choose (arXiv 2605.12380).
 
-    python benchmarks/ess.py [--seeds 5] [--jobs 2] [--out DIR] [--results docs/results]
+    python benchmarks/ess.py [--seeds 4] [--jobs 2] [--out DIR] [--results docs/results]
 
 On fresh data and on data that is 4 iterations old. Writes ess.csv and ess.png, and prints the tables of
 docs/results/ess.md.
@@ -42,7 +42,7 @@ def trial(env, objective, staleness, seed):
 
 
 def main():
-    given = arguments(__doc__, seeds=5)
+    given = arguments(__doc__, seeds=4)
     trials = [
         trial(env, objective, staleness, seed)
         for seed in range(1, given.seeds + 1)

@@ -1,6 +1,6 @@
 """How stale may data be? PPO with the old policy in one role, in the other or in both: figure 1 of arXiv 2110.00641.
 
-    python benchmarks/staleness.py [--seeds 4] [--jobs 2] [--out DIR] [--results docs/results]
+    python benchmarks/staleness.py [--seeds 3] [--jobs 2] [--out DIR] [--results docs/results]
 
 Rollouts wait 0 to 16 iterations before they are trained on. Runs are longer by the steps that fill the queue, so that
 all make the same number of gradient steps. Writes staleness.csv and staleness.png, and prints the table of
@@ -36,7 +36,7 @@ def trial(staleness, mode, seed):
 
 
 def main():
-    given = arguments(__doc__, seeds=4)
+    given = arguments(__doc__, seeds=3)
     trials = [
         trial(staleness, mode, seed)
         for seed in range(1, given.seeds + 1)
