@@ -178,6 +178,8 @@ def test_presets_are_listed_with_a_line_each(tmp_path):
 
 def test_help_shows_the_defaults_of_the_preset_that_would_be_used(tmp_path):
     assert "128" in swell("train", "pong", "--help", cwd=tmp_path).stdout.split("--num-envs")[1][:300]
+    learner = swell("train", "CartPole-v1", "--algorithm", "ppo", "--help", cwd=tmp_path).stdout
+    assert "default: 8)" in learner.split("--num-envs")[1][:300]
 
 
 def test_ctrl_c_saves_and_names_the_resume_command(tmp_path):

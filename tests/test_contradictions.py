@@ -82,6 +82,10 @@ RULES = [
         for algorithm in ("ppo-ewma", "ppg", "ppg-ewma")
     ],
     (
+        {"algorithm": "ppo", "learning_rate_rule": "sqrt"},
+        "learning_rate_rule must be constant for ppo, got sqrt; see --invariance on",
+    ),
+    (
         {"invariance": "on", "learning_rate_rule": "sqrt"},
         "learning_rate_rule must be constant with invariance on, which has that rule, got sqrt",
     ),

@@ -233,6 +233,12 @@ def test_a_fixed_scaler_ignores_every_reading():
 @pytest.mark.parametrize(("length", "epochs"), [(16, 2), (32, 2), (47, 2), (48, 3), (64, 4), (119, 7), (128, 8)])
 def test_the_scale_rule_makes_the_epochs_of_the_public_release(length, epochs):
     assert replace(EFFORT, epoch_rule="scale").plan(length).epochs == epochs
+
+
+@pytest.mark.parametrize(("length", "epochs"), [(1024, 5), (2048, 10), (8192, 40), (100, 1)])
+def test_the_proportional_rule_makes_those_of_its_ppo(length, epochs):
+    effort = replace(EFFORT, epochs=10, reference_horizon=2048, epoch_rule="proportional")
+    assert effort.plan(length).epochs == epochs
     assert EFFORT.plan(length).epochs == 2
 
 

@@ -125,16 +125,23 @@ def main() -> None:
 
 def parse(arguments: list[str]) -> Command:
     """Parses twice: once to learn the env and the preset, then with that preset's values as the defaults."""
-    if arguments[:1] == ["train"] and arguments[2:] in (["-h"], ["--help"]):
-        return _parse_with(["train", "--help"], Train(preset_config("auto", arguments[1])))
-    command = _parse_with(arguments, Draft(UncheckedConfig(env=NO_ENV)))
+    command = _parse_with(_without_help(arguments), Draft(UncheckedConfig(env=NO_ENV)))
     if not isinstance(command, Train):
         return command
+    if command.config.env == NO_ENV and _without_help(arguments) != arguments:
+        return _parse_with(arguments, Train(RunConfig(env=NO_ENV)))
     if command.config.env == NO_ENV:
         raise ConfigError("env is missing: name one, for example `swell train CartPole-v1`")
     defaults = preset_config(command.config.preset, command.config.env, command.config.algorithm)
     command = cast(Train, _parse_with(arguments, Train(defaults)))
     return replace(command, config=replace(command.config, preset=defaults.preset))
+
+
+def _without_help(arguments: list[str]) -> list[str]:
+    """What `train` is asked beside --help, so that the help can show the defaults of the preset that would be used."""
+    if arguments[:1] != ["train"]:
+        return arguments
+    return [argument for argument in arguments if argument not in ("-h", "--help")]
 
 
 def execute(command: Command) -> None:

@@ -78,8 +78,9 @@ class RunConfig:
     """Ramp scaler: a run directory whose horizons are repeated step by step, deaf to this run's readings."""
     epochs: Count = 2
     """Passes over each rollout."""
-    epoch_rule: Literal["constant", "scale"] = "constant"
-    """`scale` makes max(⌊epochs · L / horizon⌋, epochs) passes, as the public release of ABS does."""
+    epoch_rule: Literal["constant", "scale", "proportional"] = "constant"
+    """`scale` makes max(⌊epochs · L / horizon⌋, epochs) passes, as the public release of ABS does for PQN;
+    `proportional` goes below `epochs` too, down to 1, as it does for PPO."""
     minibatch_rule: Literal["count", "size"] = "size"
     """`count`: a fixed number of minibatches, so longer rollouts mean fewer gradient steps per sample.
     `size`: minibatches of a fixed size, so gradient steps per sample stay the same while the batch grows."""

@@ -75,6 +75,9 @@ def _pqn(config: RunConfig) -> Faults:
 
 def _objective(config: RunConfig) -> Faults:
     algorithm = config.algorithm
+    if algorithm != "pqn" and config.learning_rate_rule == "sqrt" and config.invariance == "off":
+        names = ("algorithm", "learning_rate_rule")
+        yield names, f"learning_rate_rule must be constant for {algorithm}, got sqrt; see --invariance on"
     if algorithm in EVER_DECOUPLED and config.staleness_mode != "decoupled":
         yield (
             ("algorithm", "staleness_mode"),

@@ -263,7 +263,7 @@ def ppo_abs_release(env: str) -> RunConfig:
         history=20,
         warmup_readings=10,
         rounding="truncate",
-        epoch_rule="scale",
+        epoch_rule="proportional",
         truncation_is_termination=True,
     )
 

@@ -11,7 +11,7 @@ from swell.types import BatchPlan
 
 Interpolation = Literal["log", "linear"]
 Rounding = Literal["nearest", "truncate"]
-EpochRule = Literal["constant", "scale"]
+EpochRule = Literal["constant", "scale", "proportional"]
 MinibatchRule = Literal["count", "size"]
 
 
@@ -29,8 +29,9 @@ class Effort:
 
     def plan(self, horizon: int) -> BatchPlan:
         epochs = self.epochs
-        if self.epoch_rule == "scale":
-            epochs = max(self.epochs * horizon // self.reference_horizon, self.epochs)
+        if self.epoch_rule != "constant":
+            fewest = self.epochs if self.epoch_rule == "scale" else 1
+            epochs = max(self.epochs * horizon // self.reference_horizon, fewest)
         minibatches = self.minibatches
         if self.minibatch_rule == "size":
             minibatches = max(1, round(self.num_envs * horizon / self.minibatch_size))

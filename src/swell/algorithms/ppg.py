@@ -74,7 +74,9 @@ class PPG(PolicyGradient):
             steps.append(self.gradient_step(sample_losses, minibatch))
             if self.average is not None:
                 self.average.step(self.network, tuned.proximal_decay)
-        numbers = {"proximal_decay": tuned.proximal_decay} if self.average is not None else {}
+        numbers = {"advantage_decay": tuned.advantage_decay}
+        if self.average is not None:
+            numbers["proximal_decay"] = tuned.proximal_decay
         metrics = {**self.report(batch, plan, tuned, steps), **numbers, **tally.means()}
         if self.settings.auxiliary_epochs:
             self.phase.add(batch.states[batch.indices], batch.returns[batch.indices])
