@@ -109,7 +109,7 @@ def test_explain_says_what_the_reading_did_to_the_horizon(
 
 
 def test_explain_names_a_signal_it_has_no_short_word_for() -> None:
-    assert explain(0.9, 16, 20, 64, "effective_sample_size").startswith("effective sample size 0.90 → horizon 20")
+    assert explain(0.9, 16, 20, 64, "action_gap").startswith("action gap 0.90 → horizon 20")
 
 
 @pytest.mark.parametrize("scaler", ["fixed 58", "ramp 16..64"])

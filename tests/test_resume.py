@@ -169,7 +169,7 @@ PIECES = [
     ("collector", "observations"),
     ("collector", "episodes"),
     ("collector", "num_rollouts"),
-    ("measurement", "generator"),
+    ("measurement", "signal"),
     ("measurement", "cadence"),
     ("scaler", "horizon"),
     ("scaler", "readings"),
