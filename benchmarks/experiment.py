@@ -42,18 +42,18 @@ class Trial:
 
 
 def carry_out(trials, root, jobs):
-    """The run directory of each trial, once all are done."""
+    """The run directory of each trial, once all are done; with 0 jobs, of what there is."""
     root = Path(root)
     root.mkdir(parents=True, exist_ok=True)
     directories = [root / trial.name for trial in trials]
-    with ThreadPoolExecutor(jobs) as pool:
-        list(pool.map(_run, trials, directories))
+    if jobs:
+        with ThreadPoolExecutor(jobs) as pool:
+            list(pool.map(_run, trials, directories))
     return directories
 
 
 def _run(trial, directory):
-    summary = directory / "summary.json"
-    if summary.exists() and json.loads(summary.read_text())["status"] in ("done", "diverged"):
+    if _is_finished(directory):
         return
     if (directory / "config.json").exists():
         command = [sys.executable, "-m", "swell", "resume", str(directory), "--quiet"]
@@ -62,6 +62,11 @@ def _run(trial, directory):
     finished = subprocess.run(command, capture_output=True, text=True)
     word = "done" if finished.returncode == 0 else f"exit code {finished.returncode}: {finished.stderr.strip()[-300:]}"
     print(f"{directory.name}: {word}", flush=True)
+
+
+def _is_finished(directory):
+    summary = directory / "summary.json"
+    return summary.exists() and json.loads(summary.read_text())["status"] in ("done", "diverged")
 
 
 def outcome(trial, directory):
@@ -92,7 +97,7 @@ def mean_over_training(rows):
 
 def outcomes(trials, directories):
     pairs = zip(trials, directories, strict=True)
-    return [outcome(trial, directory) for trial, directory in pairs if (directory / "summary.json").exists()]
+    return [outcome(trial, directory) for trial, directory in pairs if _is_finished(directory)]
 
 
 def write_csv(rows, path):
