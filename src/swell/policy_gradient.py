@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Generator, Tensor
@@ -25,7 +25,10 @@ class StepSettings:
     micro_batch_size: int
 
 
-class PolicyGradient:
+Settings = TypeVar("Settings")
+
+
+class PolicyGradient(Generic[Settings]):
     """A policy, its Adam and its randomness. It knows no objective, so it cannot learn by itself."""
 
     def __init__(
@@ -34,12 +37,14 @@ class PolicyGradient:
         preparation: Preparation,
         hyperparameters: Hyperparameters,
         step_settings: StepSettings,
+        settings: Settings,
         seed: int,
     ) -> None:
         self.actor = actor
         self.preparation = preparation
         self.hyperparameters = hyperparameters
         self.step_settings = step_settings
+        self.settings = settings
         self._flat = flat_parameters(self.network)
         self.optimizer = self.make_adam()
         self.gradient_steps = 0

@@ -6,13 +6,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from swell.actor import Actor
 from swell.advantages import normalized
-from swell.hyperparameters import Hyperparameters
 from swell.losses import effective_sample_size, ess_policy_loss, k3_penalty
 from swell.optimize import shuffled_minibatches
-from swell.policy_batch import PolicyBatch, Preparation
-from swell.policy_gradient import PolicyGradient, StepSettings, distance
+from swell.policy_batch import PolicyBatch
+from swell.policy_gradient import PolicyGradient, distance
 from swell.tally import Tally
 from swell.types import BatchPlan, Rollout, SampleLosses
 
@@ -33,7 +31,7 @@ class ESSSettings:
     target_kl: float | None
 
 
-class ESSPPO(PolicyGradient):
+class ESSPPO(PolicyGradient[ESSSettings]):
     """No clip range: weights are capped at the effective sample size e, and 1 − e pulls towards the policy that acted.
 
         L = −sg(min(ρ, e)) · log π · A + (1 − e) · KL(π ‖ π_b)
@@ -41,18 +39,6 @@ class ESSPPO(PolicyGradient):
     On its own data e is 1 and this is REINFORCE with advantages; the further π has gone, the smaller the steps and the
     stronger the pull.
     """
-
-    def __init__(
-        self,
-        actor: Actor,
-        preparation: Preparation,
-        hyperparameters: Hyperparameters,
-        step_settings: StepSettings,
-        settings: ESSSettings,
-        seed: int,
-    ) -> None:
-        super().__init__(actor, preparation, hyperparameters, step_settings, seed)
-        self.settings = settings
 
     def update(self, rollout: Rollout, plan: BatchPlan, progress: float) -> dict[str, float]:
         """`plan.epochs` passes over the rollout, fewer if the policy has moved further than `target_kl`."""

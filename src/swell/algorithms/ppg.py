@@ -40,7 +40,7 @@ class PPGSettings:
     clone_coefficient: float
 
 
-class PPG(PolicyGradient):
+class PPG(PolicyGradient[PPGSettings]):
     """Phasic policy gradient. Phases are counted in env steps, so they stay as long when the batch moves."""
 
     def __init__(
@@ -52,8 +52,7 @@ class PPG(PolicyGradient):
         settings: PPGSettings,
         seed: int,
     ) -> None:
-        super().__init__(actor, preparation, hyperparameters, step_settings, seed)
-        self.settings = settings
+        super().__init__(actor, preparation, hyperparameters, step_settings, settings, seed)
         self.average = WeightAverage(self.network) if settings.averages_policy else None
         self.moments = AdvantageMoments()
         self.auxiliary_optimizer = self.make_adam()

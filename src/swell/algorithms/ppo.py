@@ -6,13 +6,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from swell.actor import Actor
 from swell.advantages import normalized
-from swell.hyperparameters import Hyperparameters
 from swell.losses import clipped_surrogate, decoupled_clip
 from swell.optimize import shuffled_minibatches
-from swell.policy_batch import PolicyBatch, Preparation, StalenessMode
-from swell.policy_gradient import PolicyGradient, StepSettings, distance
+from swell.policy_batch import PolicyBatch, StalenessMode
+from swell.policy_gradient import PolicyGradient, distance
 from swell.tally import Tally
 from swell.types import BatchPlan, Rollout, SampleLosses
 
@@ -32,20 +30,8 @@ class PPOSettings:
     staleness_mode: StalenessMode
 
 
-class PPO(PolicyGradient):
+class PPO(PolicyGradient[PPOSettings]):
     """Proximal policy optimization with the details that make it work (cited in docs/ppo.md)."""
-
-    def __init__(
-        self,
-        actor: Actor,
-        preparation: Preparation,
-        hyperparameters: Hyperparameters,
-        step_settings: StepSettings,
-        settings: PPOSettings,
-        seed: int,
-    ) -> None:
-        super().__init__(actor, preparation, hyperparameters, step_settings, seed)
-        self.settings = settings
 
     def update(self, rollout: Rollout, plan: BatchPlan, progress: float) -> dict[str, float]:
         """`plan.epochs` passes over the rollout, fewer if the policy has moved further than `target_kl`."""

@@ -18,7 +18,7 @@ from swell.types import BatchPlan, Rollout, SampleLosses
 from swell.weight_average import WeightAverage
 
 
-class PPOEWMA(PolicyGradient):
+class PPOEWMA(PolicyGradient[DecoupledSettings]):
     """PPO whose trust region does not depend on how much was collected at once."""
 
     def __init__(
@@ -30,8 +30,7 @@ class PPOEWMA(PolicyGradient):
         settings: DecoupledSettings,
         seed: int,
     ) -> None:
-        super().__init__(actor, preparation, hyperparameters, step_settings, seed)
-        self.settings = settings
+        super().__init__(actor, preparation, hyperparameters, step_settings, settings, seed)
         self.average = WeightAverage(self.network)
         self.moments = AdvantageMoments()
 
