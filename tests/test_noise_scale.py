@@ -211,7 +211,7 @@ def test_a_look_leaves_no_gradient_behind():
     rollout = Collector(envs, 20, CPU).collect(learner, 20, 10**9)
     before = torch.get_rng_state()
     signal_of().observe(learner, rollout)
-    assert all(parameter.grad is None for parameter in learner.network.parameters())
+    assert not any(parameter.grad.any() for parameter in learner.network.parameters())
     learner.network(rollout.states).sum().backward()
     gradients = [parameter.grad.clone() for parameter in learner.network.parameters()]
     signal_of().observe(learner, rollout)

@@ -11,6 +11,7 @@ from torch import Generator, nn
 from swell.errors import DivergedError
 from swell.networks.policies import make_actor_critic
 from swell.optimize import (
+    RectifiedAdam,
     accumulate_gradients,
     clipped_step,
     flat_parameters,
@@ -155,3 +156,28 @@ def test_an_optimizer_is_set_to_new_numbers():
     set_learning_rate(optimizer, 0.25)
     set_betas(optimizer, (0.5, 0.75))
     assert (optimizer.param_groups[0]["lr"], optimizer.param_groups[0]["betas"]) == (0.25, (0.5, 0.75))
+
+
+@pytest.mark.parametrize(("beta2", "epsilon"), [(0.999, 1e-8), (0.9, 1e-8), (0.99, 1e-2)])
+def test_rectified_adam_is_radam(beta2, epsilon):
+    """Over its first, unrectified steps (five for 0.999) and the rectified ones after them."""
+    generator = Generator().manual_seed(0)
+    ours, theirs = (torch.nn.Parameter(torch.linspace(-1.0, 1.0, 50)) for _ in range(2))
+    options = {"lr": 0.01, "betas": (0.9, beta2), "eps": epsilon}
+    pairs = [(ours, RectifiedAdam([ours], **options, fused=True)), (theirs, torch.optim.RAdam([theirs], **options))]
+    for number in range(40):
+        gradient = torch.randn(50, generator=generator)
+        for parameter, optimizer in pairs:
+            set_learning_rate(optimizer, 0.01 / (1 + number))
+            parameter.grad = gradient.clone()
+            optimizer.step()
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-7)
+
+
+def test_rectified_adam_keeps_its_own_rate_and_epsilon():
+    parameter = torch.nn.Parameter(torch.ones(3))
+    optimizer = RectifiedAdam([parameter], lr=0.25, eps=0.5)
+    for _ in range(8):
+        parameter.grad = torch.ones(3)
+        optimizer.step()
+        assert (optimizer.param_groups[0]["lr"], optimizer.param_groups[0]["eps"]) == (0.25, 0.5)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
@@ -29,6 +30,52 @@ def flat_parameters(network: nn.Module) -> nn.Parameter:
         parameter.grad = flat.grad.as_strided(*layout)
         start += parameter.numel()
     return flat
+
+
+class RectifiedAdam(torch.optim.Adam):
+    """RAdam (arXiv 1908.03265), each step of which is one of torch's fused Adam with another rate and epsilon.
+
+        ρ_∞ = 2 / (1 − β₂) − 1,   ρ_t = ρ_∞ − 2 t β₂ᵗ / (1 − β₂ᵗ)
+        r_t = √( (ρ_t − 4)(ρ_t − 2) ρ_∞ / ((ρ_∞ − 4)(ρ_∞ − 2) ρ_t) )
+        θ  ←  θ − α r_t m̂ √(1 − β₂ᵗ) / (√v + ε)   where ρ_t > 5,   else   θ − α m̂
+
+    Equal to torch.optim.RAdam but for rounding, and several times as fast.
+    """
+
+    def step(self, closure: Any = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        wanted = [(group["lr"], group["eps"]) for group in self.param_groups]
+        for group in self.param_groups:
+            group["lr"], group["eps"] = self._rectified(group)
+        super().step()
+        for group, (rate, epsilon) in zip(self.param_groups, wanted, strict=True):
+            is_unrectified = group["lr"] == 0.0 and rate != 0.0
+            group["lr"], group["eps"] = rate, epsilon
+            if is_unrectified:
+                self._momentum_step(group)
+
+    def _rectified(self, group: dict[str, Any]) -> tuple[float, float]:
+        """The rate and the epsilon with which Adam does what RAdam asks for; a rate of 0 where it asks for momentum."""
+        beta2 = group["betas"][1]
+        step = self._steps(group) + 1
+        correction = 1.0 - beta2**step
+        longest = 2.0 / (1.0 - beta2) - 1.0
+        length = longest - 2.0 * step * beta2**step / correction
+        if length <= 5.0:
+            return 0.0, group["eps"]
+        rectification = math.sqrt(
+            (length - 4.0) * (length - 2.0) * longest / ((longest - 4.0) * (longest - 2.0) * length)
+        )
+        return group["lr"] * rectification, group["eps"] / math.sqrt(correction)
+
+    @torch.no_grad()
+    def _momentum_step(self, group: dict[str, Any]) -> None:
+        correction = 1.0 - group["betas"][0] ** self._steps(group)
+        for parameter in group["params"]:
+            parameter.add_(self.state[parameter]["exp_avg"], alpha=-group["lr"] / correction)
+
+    def _steps(self, group: dict[str, Any]) -> int:
+        state = self.state[group["params"][0]]
+        return int(state["step"]) if state else 0
 
 
 def shuffled_minibatches(indices: Tensor, minibatches: int, epochs: int, generator: Generator) -> Iterator[Tensor]:

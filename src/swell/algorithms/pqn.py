@@ -10,7 +10,15 @@ from torch import Generator, Tensor, nn
 
 from swell.invariance import Rule, scaled_betas, scaled_learning_rate
 from swell.losses import q_regression
-from swell.optimize import accumulate_gradients, clipped_step, set_betas, set_learning_rate, shuffled_minibatches
+from swell.optimize import (
+    RectifiedAdam,
+    accumulate_gradients,
+    clipped_step,
+    flat_parameters,
+    set_betas,
+    set_learning_rate,
+    shuffled_minibatches,
+)
 from swell.schedules import linear
 from swell.targets import lambda_returns, successor_values
 from swell.types import BatchPlan, Rollout, SampleLosses
@@ -48,7 +56,10 @@ class PQN:
     def __init__(self, network: nn.Module, num_actions: int, settings: PQNSettings, seed: int) -> None:
         self.network = network
         self.settings = settings
-        self.optimizer = torch.optim.RAdam(network.parameters(), lr=settings.learning_rate, foreach=True)
+        self._flat = flat_parameters(network)
+        self.optimizer = RectifiedAdam(
+            [self._flat], lr=settings.learning_rate, fused=self._flat.device.type in ("cpu", "cuda")
+        )
         self.gradient_steps = 0
         self._num_actions = num_actions
         self._exploration = Generator().manual_seed(seed)
