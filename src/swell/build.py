@@ -122,8 +122,8 @@ def make_measurement(config: RunConfig, action_space: Space, device: torch.devic
     return Measurement(signal, config.measure_every, config.measure_unit)
 
 
-def make_scaler(config: RunConfig, points: Points) -> Scaler:
-    effort = Effort(
+def make_effort(config: RunConfig) -> Effort:
+    return Effort(
         num_envs=config.num_envs,
         epochs=config.epochs,
         epoch_rule=config.epoch_rule,
@@ -132,6 +132,10 @@ def make_scaler(config: RunConfig, points: Points) -> Scaler:
         minibatches=config.minibatches,
         minibatch_size=config.minibatch_size,
     )
+
+
+def make_scaler(config: RunConfig, points: Points) -> Scaler:
+    effort = make_effort(config)
     if config.scaler == "fixed":
         return FixedScaler(effort, config.horizon)
     if config.scaler == "ramp":
@@ -173,6 +177,9 @@ def ramp_points(config: RunConfig) -> list[tuple[float, float]]:
     started = [0, *(row["env_steps"] for row in rows[:-1])]
     # A run's last rollout is cut to its total, so the plan is what `next_horizon` of the row before said.
     horizons = [rows[0]["horizon"], *(row["next_horizon"] for row in rows[:-1])]
+    if config.ramp_order == "shuffled":
+        horizons = np.random.default_rng(derive_seed(config.seed, "horizons")).permutation(horizons)
+        started = np.cumsum([0, *horizons[:-1]]) * (total / np.sum(horizons))
     return steps_of([(steps / total, float(horizon)) for steps, horizon in zip(started, horizons, strict=True)])
 
 

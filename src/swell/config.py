@@ -34,6 +34,8 @@ class RunConfig:
     """Env steps to train for (agent steps; an Atari step is 4 frames). Schedules stretch with it."""
     seed: Annotated[int, Between(0, 2**31)] = 1
     """Seed of the weights, the envs, exploration, minibatch order and probes; each draws from its own generator."""
+    label: str | None = None
+    """What reports call this run and others like it; by default its algorithm and its scaler."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """Where the network lives; `auto` takes a GPU if there is one."""
     threads: Annotated[int, Between(0, 4096)] = 0
@@ -76,6 +78,8 @@ class RunConfig:
     """Ramp scaler: horizons at evenly spaced moments of the run, interpolated between."""
     ramp_from: str | None = None
     """Ramp scaler: a run directory whose horizons are repeated step by step, deaf to this run's readings."""
+    ramp_order: Literal["recorded", "shuffled"] = "recorded"
+    """Ramp scaler with ramp_from: the horizons as they came, or the same ones in random order."""
     epochs: Count = 2
     """Passes over each rollout."""
     epoch_rule: Literal["constant", "scale", "proportional"] = "constant"

@@ -47,7 +47,7 @@ def next_free(path: Path) -> Path:
 def default_run_name(env_id: str, algorithm: str, scaler: str, seed: int) -> str:
     """`ALE/Pong-v5`, `pqn`, `adaptive`, 1 -> `Pong-v5-pqn-adaptive-s1`: one plain path component, whatever goes in."""
     env_name = re.split(r"[/\\]", env_id.rstrip("/\\"))[-1]
-    return "-".join([*(_plain_name(part) for part in (env_name, algorithm, scaler)), f"s{seed}"])
+    return "-".join([*(plain_name(part) for part in (env_name, algorithm, scaler)), f"s{seed}"])
 
 
 def write_json_atomic(path: Path, payload: dict[str, Any]) -> None:
@@ -207,7 +207,7 @@ def _is_free(path: Path) -> bool:
     return set(names) <= {LOCK_NAME} or not os.path.lexists(path)
 
 
-def _plain_name(part: str) -> str:
+def plain_name(part: str) -> str:
     return re.sub(r"[^A-Za-z0-9._]+", "-", part)[:80].strip(".-") or "unnamed"
 
 

@@ -145,7 +145,7 @@ def test_a_name_unlike_any_other_gets_no_suggestions():
     [
         ("pong", 'ALE/Pong-v5 needs the atari extra: pip install "swell-rl[atari]"'),
         ("minatar/asterix", 'MinAtar/Asterix-v1 needs the minatar extra: pip install "swell-rl[minatar]"'),
-        ("LunarLander-v3", 'LunarLander-v3 needs Box2D: pip install "gymnasium[box2d]"'),
+        ("LunarLander-v3", 'LunarLander-v3 needs Box2D: pip install "swell-rl[box2d]"'),
         ("HalfCheetah-v5", 'HalfCheetah-v5 needs the mujoco extra: pip install "swell-rl[mujoco]"'),
         ("coinrun", 'Procgen/CoinrunHard-v0 needs the procgen extra: pip install "swell-rl[procgen]"'),
     ],

@@ -56,11 +56,11 @@ EXTRAS: dict[EnvFamily, tuple[str, str]] = {
     "procgen": ("envpool", "procgen"),
 }
 
-# Gymnasium's own families that need a package which Gymnasium itself does not install: (package, extra).
+# Gymnasium's own families that need a package which Gymnasium itself does not install: (package, requirement).
 GYMNASIUM_EXTRAS = {
-    "box2d": ("Box2D", "box2d"),
-    "phys2d": ("jax", "jax"),
-    "tabular": ("jax", "jax"),
+    "box2d": ("Box2D", "swell-rl[box2d]"),
+    "phys2d": ("jax", "gymnasium[jax]"),
+    "tabular": ("jax", "gymnasium[jax]"),
 }
 
 
@@ -111,6 +111,11 @@ def atari_id(game: str) -> str:
 def atari_game(env_id: str) -> str:
     """The name of the ROM: `ALE/MsPacman-v5` -> `ms_pacman`."""
     return {atari_id(game): game for game in ATARI_GAMES}[env_id]
+
+
+def minatar_id(game: str) -> str:
+    """The id of a game: `space_invaders` -> `MinAtar/SpaceInvaders-v1`."""
+    return f"MinAtar/{_title(game)}-v1"
 
 
 def minatar_game(env_id: str) -> str:
@@ -203,7 +208,7 @@ def _unknown_env(env_id: str, registered: Iterable[str]) -> str:
 def _suggestions(env_id: str, registered: Iterable[str]) -> list[str]:
     """Up to five ids whose names look like this one; versions, case and the old `NoFrameskip` do not count."""
     ids = [*registered, *map(atari_id, ATARI_GAMES), *map(procgen_id, PROCGEN_GAMES)]
-    ids += [f"MinAtar/{_title(game)}-v1" for game in MINATAR_GAMES]
+    ids += map(minatar_id, MINATAR_GAMES)
     by_name: dict[str, str] = {}
     for known_id in sorted(ids, key=lambda known_id: "/" in known_id):  # plain ids before those of a namespace
         by_name.setdefault(_bare_name(known_id), known_id)
@@ -222,8 +227,8 @@ def _require_gymnasium_extra(spec: Any) -> None:
     entry_point = spec.entry_point if isinstance(spec.entry_point, str) else ""
     match = re.match(r"gymnasium\.envs\.(\w+)", entry_point)
     if match and match[1] in GYMNASIUM_EXTRAS:
-        package, extra = GYMNASIUM_EXTRAS[match[1]]
-        _require(package, spec.id, package, f"gymnasium[{extra}]")
+        package, requirement = GYMNASIUM_EXTRAS[match[1]]
+        _require(package, spec.id, package, requirement)
 
 
 def _require(package: str, env_id: str, need: str, requirement: str) -> None:

@@ -1,0 +1,1 @@
+"""Benchmarks: reference scores and the statistics of many runs."""
