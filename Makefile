@@ -5,7 +5,7 @@ BIN := .venv/bin
 .PHONY: help train test test-slow check format clean
 
 help:
-	@echo "make train      set up and train PQN with an adaptive batch on CartPole-v1 until it is solved"
+	@echo "make train      set up and train PQN with an adaptive batch on CartPole-v1 until it is solved, with a report"
 	@echo "make test       set up everything and run the tests"
 	@echo "make test-slow  the long evidence: hundreds of kills, learning on several seeds"
 	@echo "make check      format, lint, types and tests"
@@ -22,7 +22,7 @@ help:
 	@touch $@ .venv/ready
 
 train: .venv/ready
-	$(BIN)/swell train CartPole-v1 --target-return 475 --evaluate-every 10000 --new
+	$(BIN)/swell train CartPole-v1 --target-return 475 --evaluate-every 10000 --new --report
 
 test: .venv/ready-to-test
 	$(BIN)/python -m pytest -n 2 -m "not slow"

@@ -29,7 +29,7 @@ from swell.signals import Measurement, behavioral_divergence
 ENVS = {
     **{
         f"MinAtar/{game}-v1": {"total_env_steps": 200_000}
-        for game in ("Breakout", "Asterix", "SpaceInvaders", "Freeway")
+        for game in ("Breakout", "Asterix", "SpaceInvaders", "Seaquest")
     },
     "CartPole-v1": {"total_env_steps": 150_000, "minibatch_rule": "count", "minibatches": 8},
     "Acrobot-v1": {"total_env_steps": 200_000, "minibatch_rule": "count", "minibatches": 8},

@@ -59,6 +59,10 @@ ALLOWED = {
     "console": {"metrics", "panel", "wording"},
     "state_tree": set(),
     "checkpoint": {"run_directory", "state_tree"},
+    "bench": {
+        *("", "bench", "build", "config", "console", "envs", "interrupt", "metrics", "presets", "run_directory", "runs"),
+        *("validation", "wording"),
+    },
 }
 
 

@@ -1,4 +1,4 @@
-"""The command line: train, resume, evaluate, presets, scale. Heavy imports wait until a command needs them."""
+"""The command line: train, resume, evaluate, bench, report, presets, scale. Heavy imports wait until a command needs them."""
 
 import os
 import shutil
@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, NoReturn, Union, cast
 
 import tyro
 
+from swell.bench.command import Bench, Report, bench, report
 from swell.config import RunConfig
 from swell.errors import ConfigError, SwellError
 from swell.presets import describe_presets, preset_config
@@ -28,6 +29,8 @@ class Train:
     """Run directory; by default runs/<env>-<algorithm>-<scaler>-s<seed>. One that holds a run is never overwritten."""
     new: bool = False
     """Take the next free name (…-2, …-3) where the run directory is in use."""
+    report: bool = False
+    """Also write report.html into the run directory at the end."""
     quiet: bool = False
     """Print only the report at the end."""
     debug: bool = False
@@ -103,7 +106,7 @@ class Draft(Train):
 
 
 Draft.__doc__ = Train.__doc__  # what `swell train --help` shows
-Command = Train | Resume | Evaluate | Presets | Scale
+Command = Train | Resume | Evaluate | Presets | Scale | Bench | Report
 
 NO_ENV = "ENV"
 """Stands in for an env that the command line does not name."""
@@ -151,6 +154,10 @@ def execute(command: Command) -> None:
         scale(command)
     elif isinstance(command, Evaluate):
         evaluate(command)
+    elif isinstance(command, Bench):
+        bench(command)
+    elif isinstance(command, Report):
+        report(command)
     else:
         train_or_resume(command)
 
@@ -180,6 +187,8 @@ def train_or_resume(command: Train | Resume) -> None:
     else:
         summary = resume(command.directory, command.steps, quiet=command.quiet)
     say(_report(summary), patient_console())
+    if isinstance(command, Train) and command.report:
+        report(Report((Path(summary["directory"]),)))
 
 
 def evaluate(command: Evaluate) -> None:
@@ -214,6 +223,7 @@ def next_commands(directory: str, longer: int) -> list[str]:
     other = "MinAtar/Breakout-v1" if find_spec("minatar") else "Acrobot-v1"
     return [
         f"{swell} evaluate {directory}{video}",
+        f"{swell} report {directory}",
         f"{swell} resume {directory} --steps {longer}",
         f"{swell} train {other}",
         f"{swell} presets",
@@ -226,6 +236,8 @@ def _parse_with(arguments: list[str], defaults: Train) -> Command:
         train,
         Annotated[Resume, tyro.conf.subcommand("resume")],
         Annotated[Evaluate, tyro.conf.subcommand("evaluate")],
+        Annotated[Bench, tyro.conf.subcommand("bench")],
+        Annotated[Report, tyro.conf.subcommand("report")],
         Annotated[Presets, tyro.conf.subcommand("presets")],
         Annotated[Scale, tyro.conf.subcommand("scale")],
     ]

@@ -82,6 +82,6 @@ def test_names_stay_inside_the_benchmark(tmp_path):
 def test_the_estimate_counts_steps_and_believes_what_was_measured():
     runs = make_plan(["CartPole-v1"], ["fixed:16"], seeds=4, shared={"total_env_steps": 3600})
     slow = cost_of(runs, jobs=1, speeds={"CartPole-v1": 1.0})
-    assert slow.env_steps == 4 * 3600 and slow.hours == pytest.approx(4.0, rel=0.01)
-    assert cost_of(runs, jobs=2, speeds={"CartPole-v1": 1.0}).hours == pytest.approx(slow.hours / 2)
-    assert cost_of(runs, jobs=1).hours < slow.hours
+    assert slow.env_steps == 4 * 3600 and slow.seconds == pytest.approx(4 * 3600, rel=0.01)
+    assert cost_of(runs, jobs=2, speeds={"CartPole-v1": 1.0}).seconds == pytest.approx(slow.seconds / 2)
+    assert cost_of(runs, jobs=1).seconds < slow.seconds

@@ -70,7 +70,7 @@ class PlannedRun:
 class Cost:
     """What the runs of a plan may take together."""
 
-    hours: float
+    seconds: float
     gigabytes: float
     env_steps: int
 
@@ -117,7 +117,7 @@ def cost_of(runs: Sequence[PlannedRun], jobs: int, speeds: dict[str, float] | No
         speed = (speeds or {}).get(run.env) or STEPS_PER_SECOND[env_family(run.env)]
         seconds += START_SECONDS + run.config.total_env_steps / speed
     megabytes = sum(MEGABYTES_PER_RUN[env_family(run.env)] for run in runs)
-    return Cost(seconds / 3600 / max(1, jobs), megabytes / 1024, sum(run.config.total_env_steps for run in runs))
+    return Cost(seconds / max(1, jobs), megabytes / 1024, sum(run.config.total_env_steps for run in runs))
 
 
 def _planned(config: RunConfig, env: str, variant: Variant, seed: int, seeds: range) -> PlannedRun:

@@ -1,0 +1,86 @@
+"""`swell bench` and `swell report` as a user types them."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from swell.cli import execute, parse
+
+TINY = [
+    "--steps",
+    "600",
+    "--set",
+    "num_envs=4",
+    "min_horizon=4",
+    "max_horizon=16",
+    "measure_every=1",
+    "evaluation_episodes=1",
+]
+
+
+def swell(*arguments):
+    command = [sys.executable, "-m", "swell", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_a_dry_run_prints_the_plan_and_leaves_nothing(tmp_path, capsys):
+    out = tmp_path / "bench"
+    execute(
+        parse(
+            ["bench", "classic", "--variants", "fixed:16", "adaptive", "--seeds", "3", "--dry-run", "--out", str(out)]
+        )
+    )
+    printed = capsys.readouterr().out
+    assert "3 envs × 2 variants × 3 seeds = 18 runs" in printed
+    assert "LunarLander-v3" in printed and "env steps" in printed and "GB" in printed
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["bench"], ["atari57", "swell bench classic"]),
+        (["bench", "nosuite"], ["nosuite", "suites:"]),
+        (["bench", "CartPole-v1", "--variants", "fixd:3"], ["fixd", "did you mean"]),
+        (["bench", "CartPole-v1", "--seeds", "0"], ["seeds", "at least 1"]),
+        (["bench", "CartPole-v1", "--steps", "0"], ["total_env_steps", "at least 1"]),
+        (["bench", "CartPole-v1", "--jobs", "-1"], ["jobs", "at least 0"]),
+        (["bench", "CartPole-v1", "--set", "lerning_rate=1"], ["lerning_rate", "did you mean learning_rate"]),
+        (["report"], ["swell report bench"]),
+        (["report", "/nowhere/at/all"], ["/nowhere/at/all"]),
+    ],
+)
+def test_a_mistake_is_answered_in_one_line(arguments, words):
+    answer = swell(*arguments)
+    assert answer.returncode == 2 and len(answer.stderr.strip().splitlines()) == 1
+    assert all(word in answer.stderr for word in words), answer.stderr
+
+
+def test_a_benchmark_runs_its_controls_reports_and_goes_on(tmp_path):
+    out = tmp_path / "bench"
+    asked = ["bench", "CartPole-v1", "--seeds", "2", *TINY, "--jobs", "2", "--out", str(out), "--variants"]
+    first = swell(*asked, "fixed:8", "adaptive", "ramp-replay", "matched-updates", "shuffled")
+    assert first.returncode == 0, first.stderr
+    assert "10 of 10 finished" in first.stdout and (out / "report.html").stat().st_size > 1_000_000
+    horizons = {}
+    for directory in out.glob("runs/CartPole-v1/*/seed-*"):
+        rows = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+        horizons[directory.parent.name, directory.name] = [row["horizon"] for row in rows]
+    assert horizons["ramp-replay", "seed-1"][:-1] == horizons["adaptive", "seed-2"][:-1]
+    assert set(horizons["fixed-8", "seed-1"][:-1]) == {8}
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("metrics.jsonl")}
+    again = swell(*asked, "fixed:8", "adaptive", "ramp-replay", "matched-updates", "shuffled", "fixed:16")
+    assert again.returncode == 0 and "12 of 12 finished" in again.stdout
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    other = swell(*asked, "fixed:8", "--set", "epochs=7")
+    assert other.returncode == 2 and "epochs is planned as 7" in other.stderr and "--out" in other.stderr
+
+
+def test_a_run_can_end_with_its_own_report(tmp_path, monkeypatch):
+    out = tmp_path / "run"
+    options = ["--steps", "600", "--num-envs", "4", "--evaluation-episodes", "1", "--quiet", "--report"]
+    answer = swell("train", "CartPole-v1", *options, "--out", out)
+    assert answer.returncode == 0, answer.stderr
+    assert str(out / "report.html") in answer.stdout and (out / "report.html").exists()
