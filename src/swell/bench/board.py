@@ -1,23 +1,47 @@
-"""What a person sees of a benchmark: a live table, plain lines off a terminal, or nothing."""
+"""What a person sees of a benchmark: a live table on a terminal, plain lines off it, or nothing."""
 
+import math
 import os
 import sys
-from collections import Counter
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TextIO
 
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
 from swell.bench.contract import Board
-from swell.bench.plan import START_SECONDS, STEPS_PER_SECOND
+from swell.bench.outlook import event_line, headline, rough_duration, seconds_left_of, speeds_of
 from swell.bench.status import RunState, Status
 from swell.console import patient_console, say
-from swell.envs.ids import env_family
-from swell.wording import count, decimal
+from swell.wording import count, decimal, percent, to_ascii
+
+DRAW_SECONDS = 0.25
+BAR_WIDTH = 12
+FULL_WIDTH = 104
+"""From this width on a table has room for the bar, the speed and the time left as well."""
+ORDER: tuple[Status, ...] = ("running", "in use", "failed", "diverged", "interrupted", "missing", "waiting", "done")
+LOOKS: dict[Status, tuple[str, str]] = {
+    "running": ("running", "bold cyan"),
+    "in use": ("in use", "cyan"),
+    "failed": ("failed", "bold red"),
+    "diverged": ("diverged", "red"),
+    "interrupted": ("saved", "yellow"),
+    "missing": ("queued", "dim"),
+    "waiting": ("waits", "dim"),
+    "done": ("finished", "green"),
+}
 
 
 def make_board(quiet: bool) -> Board:
     """The display that fits where stdout goes."""
     if quiet or sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]  # None under pythonw
         return QuietBoard()
+    if sys.stdout.isatty() and os.environ.get("TERM") not in ("dumb", "unknown"):
+        return LiveBoard()
     return PlainBoard()
 
 
@@ -46,8 +70,7 @@ class PlainBoard:
             self._told[state.run.name] = state.status
             line = event_line(before, state)
             if line:
-                finished = f" ({sum(other.is_finished for other in states)} of {len(states)})"
-                self.message(line + (finished if state.is_finished else ""))
+                self.message(f"{line} · {headline(states)}" if state.is_finished else line)
 
     def message(self, text: str) -> None:
         say(text, self._console)
@@ -55,73 +78,108 @@ class PlainBoard:
     def close(self) -> None: ...
 
 
-def event_line(before: Status | None, state: RunState) -> str:
-    """What to say of a run whose status has changed; nothing where that is no news."""
-    if before == state.status or (before is None and state.status != "running"):
-        return ""
-    name = state.run.name
-    match state.status:
-        case "running":
-            at = f" at {count(state.env_steps)} steps" if state.env_steps else ""
-            return f"{'continues' if state.env_steps else 'starts'} {name}{at}"
-        case "done" | "diverged":
-            word = "finished" if state.status == "done" else "diverged"
-            return f"{word} {name}, score {decimal(state.score)}"
-        case "failed":
-            return f"failed {name}: {state.reason}"
-        case "in use":
-            return f"in use by another process: {name}"
-        case _:
-            return ""
+class LiveBoard:
+    """A table that stays in place, redrawn at most four times a second; notices and failures scroll by above.
+
+    It draws only when the queue shows it something, in the queue's own thread.
+    """
+
+    def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console, self._clock = console or patient_console(), clock
+        self._view = BoardView(())
+        self._live = Live(self._view, console=self._console, auto_refresh=False)
+        self._drawn_at = -math.inf
+        self._failed: set[str] = set()
+
+    def show(self, states: Sequence[RunState]) -> None:
+        self._view.states = tuple(states)
+        for state in states:
+            if state.status == "failed" and state.run.name not in self._failed:
+                self._failed.add(state.run.name)
+                self.message(f"failed {state.run.name}: {state.reason}")
+        if self._clock() - self._drawn_at >= DRAW_SECONDS:
+            self._draw()
+
+    def message(self, text: str) -> None:
+        say(text, self._console)
+
+    def close(self) -> None:
+        """Leaves the last picture on the screen and gives the cursor back."""
+        if self._live.is_started:
+            self._draw()
+        with suppress(OSError, ValueError):
+            self._live.stop()
+
+    def _draw(self) -> None:
+        self._drawn_at = self._clock()
+        with suppress(OSError, ValueError):  # the benchmark outlives its terminal
+            self._live.start()
+            self._live.refresh()
 
 
-def headline(states: Sequence[RunState]) -> str:
-    """Such as "42 of 140 finished, 2 running, 1 failed, about 1 h 20 min left"."""
-    counts = Counter(state.status for state in states)
-    finished = sum(state.is_finished for state in states)
-    told = [f"{finished} of {len(states)} finished"]
-    told += [f"{counts[status]} {status}" for status in ("running", "in use", "failed") if counts[status]]
-    left = seconds_left(states)
-    if left:
-        told.append(f"about {rough_duration(left)} left")
-    return ", ".join(told)
+class BoardView:
+    """The table as something rich can draw at any width and height."""
+
+    def __init__(self, states: Sequence[RunState]) -> None:
+        self.states = tuple(states)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        ascii_only = options.ascii_only
+        room = max(1, (options.height or console.size.height) - 4)  # headline, names of the columns, rest, cursor
+        rows = sorted(self.states, key=lambda state: ORDER.index(state.status))
+        shown, hidden = rows[:room], rows[room:]
+        yield _line(headline(self.states), "bold", ascii_only)
+        if shown:
+            yield _table(shown, speeds_of(self.states), options.max_width >= FULL_WIDTH, ascii_only)
+        if hidden:
+            yield _line(f"and {_counted(hidden)}", "dim", ascii_only)
 
 
-def seconds_left(states: Sequence[RunState]) -> float:
-    """How long the rest may take, by the speeds that runs of the same env have shown, else by a first guess."""
-    speeds = _speeds(states)
-    rest = [_seconds_of(state, speeds) for state in states if not state.is_finished and state.status != "failed"]
-    at_once = max(1, sum(state.status in ("running", "in use") for state in states))
-    return max([sum(rest) / at_once, *rest], default=0.0)
-
-
-def rough_duration(seconds: float) -> str:
-    """`40 s`, `12 min`, `1 h 20 min` or `2 days 3 h`: no finer than an estimate deserves."""
-    if seconds < 60:
-        return f"{max(1, round(seconds))} s"
-    minutes = round(seconds / 60)
-    if minutes < 60:
-        return f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 24:
-        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
-    return f"{hours // 24} days {hours % 24} h"
-
-
-def _speeds(states: Sequence[RunState]) -> dict[str, float]:
-    steps: Counter[str] = Counter()
-    seconds: Counter[str] = Counter()
+def _table(states: Sequence[RunState], speeds: dict[str, float], full: bool, ascii_only: bool) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    names = ["env", "variant", "seed", "state", "done", "return", "horizon"]
+    for name in [*names, "steps/s", "left"] if full else names:
+        is_number = name in ("seed", "return", "horizon", "steps/s", "left")
+        table.add_column(name, justify="right" if is_number else "left", no_wrap=True, overflow="ellipsis")
     for state in states:
-        if state.wall_seconds:
-            steps[state.run.env] += state.env_steps
-            seconds[state.run.env] += state.wall_seconds  # pyright: ignore[reportArgumentType]
-    return {env: steps[env] / seconds[env] for env in steps if seconds[env] and steps[env]}
+        cells = _cells(state, speeds, full)
+        table.add_row(*(Text(to_ascii(text) if ascii_only else text, style) for text, style in cells))
+    return table
 
 
-def _seconds_of(state: RunState, speeds: Mapping[str, float]) -> float:
-    speed = speeds.get(state.run.env) or STEPS_PER_SECOND[env_family(state.run.env)]
-    rest = max(0, state.run.config.total_env_steps - state.env_steps)
-    return rest / speed + (0.0 if state.status == "running" else START_SECONDS)
+def _cells(state: RunState, speeds: dict[str, float], full: bool) -> list[tuple[str, str]]:
+    """The texts of a line, each with its style; what is not known is left empty."""
+    word, style = LOOKS[state.status]
+    value = state.episode_return if state.score is None else state.score
+    cells = [
+        (state.run.env, ""),
+        (state.run.variant.label, ""),
+        (str(state.run.seed), ""),
+        (word, style),
+        (_progress(state, full), style),
+        ("" if value is None else decimal(value), ""),
+        ("" if state.horizon is None else count(state.horizon), ""),
+    ]
+    if not full:
+        return cells
+    works = state.status in ("running", "in use")
+    speed = state.steps_per_second if works else None
+    left = rough_duration(seconds_left_of(state, speeds)) if works else ""
+    return [*cells, ("" if speed is None else count(speed), ""), (left, "")]
 
 
-_ = os  # used by the live table
+def _progress(state: RunState, full: bool) -> str:
+    if state.status in ("missing", "waiting"):
+        return ""
+    done = round(state.fraction_done * BAR_WIDTH)
+    bar = "━" * done + "─" * (BAR_WIDTH - done) + " " if full else ""
+    return f"{bar}{percent(state.fraction_done)}"
+
+
+def _counted(states: Sequence[RunState]) -> str:
+    counts = [(LOOKS[status][0], sum(state.status == status for state in states)) for status in ORDER]
+    return ", ".join(f"{number} {word}" for word, number in counts if number)
+
+
+def _line(text: str, style: str, ascii_only: bool) -> Text:
+    return Text(to_ascii(text) if ascii_only else text, style, no_wrap=True, overflow="ellipsis")
