@@ -33,7 +33,7 @@ ENVS = {
     },
     "CartPole-v1": {"total_env_steps": 150_000, "minibatch_rule": "count", "minibatches": 8},
     "Acrobot-v1": {"total_env_steps": 200_000, "minibatch_rule": "count", "minibatches": 8},
-    "LunarLander-v3": {"total_env_steps": 200_000, "minibatch_rule": "count", "minibatches": 8},
+    "LunarLander-v3": {"total_env_steps": 200_000, "minibatch_rule": "count", "minibatches": 32},
 }
 SIGNS = ("action_gap", "value_change", "loss", "return_slope")
 

@@ -60,7 +60,19 @@ ALLOWED = {
     "state_tree": set(),
     "checkpoint": {"run_directory", "state_tree"},
     "bench": {
-        *("", "bench", "build", "config", "console", "envs", "interrupt", "metrics", "presets", "run_directory", "runs"),
+        *(
+            "",
+            "bench",
+            "build",
+            "config",
+            "console",
+            "envs",
+            "interrupt",
+            "metrics",
+            "presets",
+            "run_directory",
+            "runs",
+        ),
         *("validation", "wording"),
     },
 }

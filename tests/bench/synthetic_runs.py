@@ -42,7 +42,7 @@ def write_run(
 ) -> Path:
     """One run that ends near `score`; `status` None leaves no summary, as a killed process does."""
     config = {**CONFIG, **options}
-    noise = random.Random(f"{directory.name}{config['seed']}{config['label']}{config['env']}")
+    noise = random.Random(ascii([directory.name, config["seed"], config["label"], config["env"]]))
     directory.mkdir(parents=True)
     description = {
         **{"config": config, "device": "cpu", "threads": 1, "network": network, "machine": "x86_64"},
@@ -66,7 +66,11 @@ def write_run(
 
 
 def write_bench(
-    root: Path, scores: dict[str, float], envs: tuple[str, ...] = ("CartPole-v1", "Acrobot-v1"), seeds: int = 5, **options
+    root: Path,
+    scores: dict[str, float],
+    envs: tuple[str, ...] = ("CartPole-v1", "Acrobot-v1"),
+    seeds: int = 5,
+    **options,
 ) -> Path:
     """A benchmark: label -> mean score; `fixed:16` and the like are fixed, everything else adaptive."""
     for label, mean in scores.items():

@@ -31,7 +31,7 @@ LOOKS: dict[Status, tuple[str, str]] = {
     "diverged": ("diverged", "red"),
     "interrupted": ("saved", "yellow"),
     "missing": ("queued", "dim"),
-    "waiting": ("waits", "dim"),
+    "waiting": ("waiting", "dim"),
     "done": ("finished", "green"),
 }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from swell.errors import ConfigError, SwellError
 
 if TYPE_CHECKING:
     from swell.bench.plan import PlannedRun
-    from swell.bench.queue import Executor
+    from swell.bench.contract import Executor
 
 DEFAULT_VARIANTS = ("fixed:16", "fixed:32", "fixed:64", "adaptive", "ramp-replay", "matched-updates")
 
@@ -126,7 +125,9 @@ def planned_runs(command: Bench) -> list[PlannedRun]:
 
 
 def local_jobs(command: Bench) -> int:
-    return command.jobs or max(1, (os.cpu_count() or 1) // command.cpus_per_run)
+    from swell.bench.local import default_jobs
+
+    return command.jobs or max(1, default_jobs() // command.cpus_per_run)
 
 
 def make_executor(command: Bench) -> Executor:
@@ -141,7 +142,7 @@ def make_executor(command: Bench) -> Executor:
 
 def describe(command: Bench, runs: Sequence[PlannedRun]) -> str:
     """The plan in words, with what is left to do and what it may cost."""
-    from swell.bench.board import rough_duration
+    from swell.bench.outlook import rough_duration
     from swell.bench.plan import cost_of
     from swell.bench.status import read_states
 

@@ -107,11 +107,14 @@ def reading_curves(records: Sequence[RunRecord], labels: Sequence[str], env: str
     """Readings of one signal over env steps."""
     entries: list[dict[str, Any]] = []
     for variant, label in enumerate(labels):
-        runs = [run for run in _runs(records, env, label) if run.log.signal == signal]
+        runs = [run for run in _runs(records, env, label) if run.log.signal == signal and run.log.readings.size]
         curves = [_curve(run.log.reading_env_steps, run.log.readings) for run in runs]
-        entries += _band_entries(_drawable(curves), variant, label)
+        if len(runs) == 1:
+            entries.append(_readings_of_one(runs[0].log, variant, label))
+        else:
+            entries += _band_entries(curves, variant, label)
     layout = _over_env_steps(plotly_text(signal.replace("_", " ")))
-    layout["yaxis"] |= {"type": "log"} if signal in LOG_SIGNALS else {"rangemode": "tozero"}
+    layout["yaxis"] |= {"type": "log", "dtick": "D2"} if signal in LOG_SIGNALS else {"rangemode": "tozero"}
     return Figure(entries, layout) if entries else None
 
 
@@ -156,7 +159,7 @@ def profile(scores: Mapping[str, Scores], labels: Sequence[str], x_title: str) -
         share, lower, upper = _profile_band(by_env, thresholds)
         entries.append(_line_entry(thresholds, share, lower, upper, labels.index(label), label, None))
     layout = {
-        "xaxis": {"title": {"text": x_title}},
+        "xaxis": {"title": {"text": x_title}, "hoverformat": ".2f"},
         "yaxis": {"title": {"text": "share of runs above"}, "range": [-0.02, 1.02]},
         "hovermode": "x unified",
     }
@@ -179,7 +182,13 @@ def improvement_per_env(
         trace["hovertemplate"] = trace["hovertemplate"].replace("<extra></extra>", f"<extra>{plotly_text(env)}</extra>")
         entries.append(_entry(trace, None))
     layout = {
-        "xaxis": {"title": {"text": x_title}, "zeroline": True, "zerolinecolor": "@text", "zerolinewidth": 1.5},
+        "xaxis": {
+            "title": {"text": x_title},
+            "rangemode": "tozero",  # the line of no difference is always in view
+            "zeroline": True,
+            "zerolinecolor": "@text",
+            "zerolinewidth": 1.5,
+        },
         "yaxis": _categories(),
     }
     return Figure(entries, layout, _rows_height(len(entries)))
@@ -250,7 +259,6 @@ def time_per_phase(seconds: Mapping[str, Mapping[str, float]], labels: Sequence[
         "xaxis": {"title": {"text": x_title}},
         "yaxis": _categories(),
         "showlegend": True,
-        "legend": {"traceorder": "normal"},
     }
     return Figure(entries, layout, _rows_height(len(seconds)) + 40)
 
@@ -343,6 +351,20 @@ def _evaluations(log: RunLog, variant: int, label: str) -> list[dict[str, Any]]:
     return [_entry(trace, variant, "env_steps")]
 
 
+def _readings_of_one(log: RunLog, variant: int, label: str) -> dict[str, Any]:
+    """Each reading as it was: there are few, and none between them."""
+    trace = {
+        "type": "scatter",
+        "mode": "lines+markers" if log.readings.size <= POINTS // 2 else "lines",
+        "name": plotly_text(label),
+        "x": log.reading_env_steps.tolist(),
+        "y": rounded(log.readings),
+        "line": {"color": colour(variant), "dash": dash(variant), "width": 2},
+        "marker": {"size": 6},
+    }
+    return _entry(trace, variant)
+
+
 def _dot(interval: Interval, category: str, shade: str) -> dict[str, Any]:
     wide = interval.high > interval.low
     bounds = f" [{_short(interval.low)}, {_short(interval.high)}]" if wide else ""
@@ -386,7 +408,7 @@ def _categories() -> dict[str, Any]:
 
 def _over_env_steps(y_title: str) -> dict[str, Any]:
     return {
-        "xaxis": {"title": {"text": "env steps"}},
+        "xaxis": {"title": {"text": "env steps"}, "hoverformat": ",.0f"},
         "yaxis": {"title": {"text": y_title}},
         "hovermode": "x unified",
     }

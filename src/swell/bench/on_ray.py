@@ -10,10 +10,9 @@ import os
 import secrets
 import signal
 import socket
-import sys
 import time
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -212,18 +211,16 @@ def _token(root: Path) -> str:
 
 @contextmanager
 def _output_to(log: Path) -> Generator[None]:
-    """Appends what this process and its children print to a file."""
+    """Appends to a file what this process prints, whatever Ray has put in place of stdout, and what its children do."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    saved = [os.dup(number) for number in (1, 2)]
+    saved = {number: os.dup(number) for number in (1, 2)}
     try:
-        with log.open("ab") as file:
-            for number in (1, 2):
+        with log.open("a", buffering=1) as file, redirect_stdout(file), redirect_stderr(file):
+            for number in saved:
                 os.dup2(file.fileno(), number)
-        yield
+            yield
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        for number, descriptor in zip((1, 2), saved, strict=True):
+        for number, descriptor in saved.items():
             os.dup2(descriptor, number)
             os.close(descriptor)
 

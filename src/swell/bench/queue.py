@@ -64,7 +64,7 @@ def run_benchmark(
 class _Queue:
     def __init__(self, runs: Sequence[PlannedRun], root: Path, executor: Executor, board: Board, retries: int) -> None:
         self._root, self._executor, self._board, self._retries = root, executor, board, retries
-        self._states = {state.run.name: state for state in read_states(runs, root)}
+        self._states = {state.run.name: _given_another_chance(state) for state in read_states(runs, root)}
         self._deaths: Counter[str] = Counter()
         self._given_up: set[str] = set()
         self._looked_at = 0.0
@@ -200,3 +200,8 @@ class _Queue:
         if self._changed:
             write_index(list(self._states.values()), self._root)
             self._changed = False
+
+
+def _given_another_chance(state: RunState) -> RunState:
+    """What failed under an earlier driver counts as failed only if it does so again."""
+    return replace(state, status="interrupted", reason="") if state.status == "failed" else state

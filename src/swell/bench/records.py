@@ -140,6 +140,15 @@ class Scoring:
     normalized: Mapping[str, Scores]
 
     @property
+    def by_reference(self) -> bool:
+        """Whether 0 and 1 are known from elsewhere, so that a score means something by itself."""
+        return self.explanation == _REFERENCE_WORDS
+
+    def rescaled(self, label: str, env: str, score: float) -> float:
+        """The normalised score of a run with this raw one."""
+        return self.normalized[label][env][self.raw[label][env].index(score)]
+
+    @property
     def field_words(self) -> str:
         if self.field == "evaluation_return":
             return "greedy evaluation return"

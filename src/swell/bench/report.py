@@ -10,10 +10,11 @@ import html
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from importlib.resources import files
 from importlib.util import find_spec
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from swell.bench.reference_scores import REGRESSION_WEIGHTS, Subset, atari57_gam
 from swell.bench.stats import (
     Interval,
     Statistic,
+    Value,
     bootstrap,
     bootstrap_difference,
     bootstrap_mean,
@@ -35,7 +37,7 @@ from swell.bench.stats import (
     optimality_gap,
     resampled,
 )
-from swell.bench.verdict import Verdict, describe, enough_runs, improvement, judge, variant_labels
+from swell.bench.verdict import Verdict, enough_runs, improvement, judge, variant_labels
 from swell.errors import ConfigError
 from swell.metrics import PHASES
 from swell.run_directory import storage_errors, write_durably
@@ -150,11 +152,14 @@ class _Page:
 
 def _verdict(page: _Page) -> Html:
     verdict = page.verdict
-    parts = [_tag("h2", "Verdict", class_="sr"), _tag("p", verdict.headline, class_="headline")]
+    parts = [
+        _tag("h2", "Verdict" if len(page.labels) > 1 else "Summary"),
+        _tag("p", verdict.headline, class_="headline"),
+    ]
     if verdict.basis:
         parts.append(_tag("p", verdict.basis, class_="note"))
     if len(page.records) == 1:
-        parts.append(_tiles(page.records[0], page.scoring))
+        parts.append(_tiles(page.records[0]))
     parts += [_findings(verdict), _cautions(verdict)]
     if len(page.records) > 1:
         parts.append(_variant_table(page))
@@ -178,21 +183,21 @@ def _cautions(verdict: Verdict) -> Html:
     return _tag("div", _join([_tag("h3", "Read with care"), _tag("ul", items)]), class_="cautions")
 
 
-def _tiles(record: RunRecord, scoring: Scoring) -> Html:
-    evaluation = record.score("evaluation_return")
+def _tiles(record: RunRecord) -> Html:
     horizon = record.log.horizon[np.isfinite(record.log.horizon)]
     facts = [
         ("Status", record.status),
-        ("Greedy evaluation", _number(evaluation)),
+        ("Greedy evaluation", _number(record.score("evaluation_return"))),
         ("Last 100 training episodes", _number(record.score("final_return"))),
-        ("Env steps", _number(record.env_steps, 0)),
-        ("Gradient steps", _number(record.gradient_steps, 0)),
+        ("Env steps", _number(record.env_steps)),
+        ("Gradient steps", _number(record.gradient_steps)),
         ("Horizon", f"{horizon[0]:.0f} → {horizon[-1]:.0f}" if horizon.size else ""),
         ("Wall-clock", _duration(record.wall_seconds)),
-        ("Env steps per second", _number(record.steps_per_second, 0)),
+        ("Env steps per second", _number(record.steps_per_second)),
         ("Peak memory", f"{record.peak_memory_mb:,.0f} MiB" if record.peak_memory_mb else ""),
     ]
-    tiles = (_tag("div", _join([_tag("dt", name), _tag("dd", value)])) for name, value in facts if value)
+    known = [(name, value) for name, value in facts if value not in ("", "–")]
+    tiles = (_tag("div", _join([_tag("dt", name), _tag("dd", value)])) for name, value in known)
     return _tag("dl", _join(tiles), class_="tiles")
 
 
@@ -205,10 +210,10 @@ def _variant_table(page: _Page) -> Html:
                 _join([_swatch(variant), " ", _bdi(label)]),
                 f"{len(runs)}",
                 f"{sum(run.finished for run in runs)}",
-                _number(_median(run.env_steps for run in runs), 0),
-                _number(_median(run.gradient_steps for run in runs), 0),
+                _number(_median(run.env_steps for run in runs)),
+                _number(_median(run.gradient_steps for run in runs)),
                 _duration(_median(run.wall_seconds for run in runs)),
-                _number(_median(run.steps_per_second for run in runs), 0),
+                _number(_median(run.steps_per_second for run in runs)),
             ]
         )
     head = ["Variant", "Runs", "Finished", "Env steps", "Gradient steps", "Wall-clock", "Steps per second"]
@@ -219,8 +224,12 @@ def _variant_table(page: _Page) -> Html:
 
 def _aggregates(page: _Page) -> Html:
     scores = page.comparable()
-    if len(page.records) < 2 or not scores:
+    if len(page.records) < 2 or not page.scoring.raw:
         return Html()
+    if len(page.labels) == 1 and not page.scoring.by_reference:
+        return _raw_scores(page)  # between its own worst and best run, a variant's score says nothing
+    if not scores:
+        return _join([_note("No env was finished by every variant, so nothing can be aggregated."), _raw_scores(page)])
     envs = sorted(next(iter(scores.values())))
     intervals = {
         name: {label: bootstrap(statistic, by_env) for label, by_env in scores.items()}
@@ -231,19 +240,22 @@ def _aggregates(page: _Page) -> Html:
         for name, values in intervals.items()
     )
     rows = [
-        [_bdi(label), *(_interval(intervals[name][label]) for name in AGGREGATES)]
-        for label in page.labels
-        if label in scores
+        [_bdi(label), *(_aggregate_cell(intervals[name][label], by_env) for name in AGGREGATES)]
+        for label, by_env in scores.items()
     ]
-    where = f"{len(envs)} envs that every variant finished" if len(envs) > 1 else envs[0]
+    where = f"the {len(envs)} envs that every variant finished" if len(envs) > 1 else envs[0]
     note = (
-        f"Over {where}. {page.scoring.scale.capitalize()}: {page.scoring.explanation}. "
-        "Dots are values, lines 95 % stratified bootstrap intervals over runs. The interquartile mean and the optimality "
-        "gap (how far runs stay below 1) pool all runs; mean and median are taken over envs."
+        f"Over {where}, {page.scoring.scale}: {page.scoring.explanation}. Dots are values, lines 95 % stratified "
+        "bootstrap intervals over runs. The interquartile mean and the optimality gap (how far runs stay below 1) pool "
+        "all runs; mean and median are taken over envs."
     )
-    parts = [_note(note), _plots(plots, "pair"), _table(["Variant", *AGGREGATES], rows, numbers_from=1)]
-    parts.append(_raw_scores(page))
-    return _join(parts)
+    table = _table(["Variant", *AGGREGATES], rows, numbers_from=1)
+    return _join([_note(note), _plots(plots, "pair"), table, _raw_scores(page)])
+
+
+def _aggregate_cell(interval: Interval, by_env: Scores) -> str:
+    """Without an interval where no env has two runs: there is nothing to resample."""
+    return _interval(interval, _share) if max(map(len, by_env.values())) > 1 else _share(interval.value)
 
 
 def _with_direction(name: str) -> str:
@@ -259,7 +271,10 @@ def _raw_scores(page: _Page) -> Html:
         for env in page.envs
         if any(env in raw[label] for label in scored)
     ]
-    parts = [_tag("h3", "Raw scores"), _note(f"Mean {page.scoring.field_words}, 95 % interval, number of runs.")]
+    parts = [
+        _tag("h3", "Raw scores"),
+        _note(f"Means over runs of the {page.scoring.field_words}, 95 % intervals, numbers of runs."),
+    ]
     if len(rows) == 1:
         env = next(env for env in page.envs if any(env in raw[label] for label in scored))
         figure = figures.score_dots(raw, page.labels, env, page.scoring.field_words)
@@ -271,17 +286,16 @@ def _raw_scores(page: _Page) -> Html:
 def _raw_cell(values: Sequence[float]) -> Html:
     if not values:
         return Html("–")
-    interval = bootstrap_mean(values)
-    return _join([_interval(interval) if len(values) > 1 else Html(_number(values[0])), Html(f" · {len(values)}")])
+    mean = _interval(bootstrap_mean(values), _number) if len(values) > 1 else _number(values[0])
+    return _join([mean, _tag("span", f" · {len(values)}", class_="count")])
 
 
 def _profile(page: _Page) -> Html:
     scores = page.comparable()
-    if len(page.labels) < 2 or sum(len(v) for by_env in scores.values() for v in by_env.values()) < 2 * len(
-        page.labels
-    ):
+    runs = sum(len(values) for by_env in scores.values() for values in by_env.values())
+    if len(scores) < 2 or runs < 2 * len(scores):
         return Html()
-    note = "The share of runs whose score is above the value on the x axis. A variant whose line is higher throughout is better."
+    note = "The share of runs whose score is above the value on the x axis: the higher a line, the better."
     return _join([_note(note), _plots(page.plot(figures.profile(scores, page.labels, page.score_words)), "wide")])
 
 
@@ -299,8 +313,8 @@ def _curves(page: _Page) -> Html:
     note = "Mean unclipped return of the last 100 training episodes, with exploration."
     if several:
         note += (
-            " Lines are means over runs, bands 95 % intervals. Where a run ends earlier than others, the mean is of fewer "
-            "runs from there on."
+            " Lines are means over runs, bands 95 % intervals. Where a run ends earlier than others, the mean is of "
+            "fewer runs from there on."
         )
     else:
         note += " Diamonds are greedy evaluations."
@@ -315,18 +329,16 @@ def _horizons(page: _Page) -> Html:
 
 
 def _readings(page: _Page) -> Html:
-    plots: list[Html] = []
-    for env in page.envs:
-        signals = sorted({r.log.signal for r in page.records if r.env == env and r.log.readings.size})
-        for signal in signals:
-            figure = figures.reading_curves(page.records, page.labels, env, signal)
-            if figure:
-                plots.append(page.plot(figure, env if len(signals) == 1 else f"{env}, {signal.replace('_', ' ')}"))
+    parts: list[Html] = []
+    for signal in sorted({record.log.signal for record in page.records if record.log.readings.size}):
+        drawn = [(env, figures.reading_curves(page.records, page.labels, env, signal)) for env in page.envs]
+        plots = _join(page.plot(figure, env) for env, figure in drawn if figure)
+        parts += [_tag("h3", signal.replace("_", " ").capitalize()), _plots(plots, _plots_class(page.envs))]
     note = (
         "The signal that the adaptive batch listens to, measured on probe states around an update (Figure 1 of the ABS "
         "paper). Behavioral divergence is the share of states whose greedy action changed, also called policy churn."
     )
-    return _join([_note(note), _plots(_join(plots), _plots_class(page.envs))]) if plots else Html()
+    return _join([_note(note), *parts]) if parts else Html()
 
 
 def _probability(page: _Page) -> Html:
@@ -337,8 +349,8 @@ def _probability(page: _Page) -> Html:
     about = page.labels[0]
     title = f"P({figures.plotly_text(figures.short_names([about])[about])} better than …)"
     note = (
-        "Probability that a run of one variant scores higher than a run of the other on the same env, averaged over envs; "
-        "ties count half. An interval across the dotted line says that the two cannot be told apart."
+        "Probability that a run of one variant scores higher than a run of the other on the same env, averaged over "
+        "envs; ties count half. An interval across the dotted line says that the two cannot be told apart."
     )
     plot = page.plot(figures.probabilities(findings, page.labels, title))
     return _join([_note(note), _plots(plot, "wide"), _probability_matrix(page, scored) if len(scored) > 2 else Html()])
@@ -346,18 +358,21 @@ def _probability(page: _Page) -> Html:
 
 def _probability_matrix(page: _Page, labels: Sequence[str]) -> Html:
     scores = page.scoring.normalized
-    rows: list[list[str]] = []
-    for row in labels:
-        cells: list[str] = []
-        for column in labels:
-            interval = improvement(scores[row], scores[column]) if row != column else None
-            cells.append(_probability_cell(interval, scores[row], scores[column]) if interval else Html("–"))
-        rows.append([_bdi(row), *cells])
+    known: dict[tuple[str, str], Interval | None] = {}
+    for ours, theirs in combinations(labels, 2):
+        known[ours, theirs] = one_way = improvement(scores[ours], scores[theirs])
+        known[theirs, ours] = Interval(1 - one_way.value, 1 - one_way.high, 1 - one_way.low) if one_way else None
+    rows = [
+        [_bdi(row), *(_probability_cell(known.get((row, column)), scores[row], scores[column]) for column in labels)]
+        for row in labels
+    ]
     note = "Row against column. Bold: the interval excludes one half."
     return _join([_tag("h3", "All pairs"), _note(note), _table(["", *labels], rows, numbers_from=1)])
 
 
-def _probability_cell(interval: Interval, ours: Scores, theirs: Scores) -> Html:
+def _probability_cell(interval: Interval | None, ours: Scores, theirs: Scores) -> Html:
+    if interval is None:
+        return Html("–")
     sure = enough_runs(ours, theirs)
     decided = sure and (interval.low > 0.5 or interval.high < 0.5)
     value = _tag("strong" if decided else "span", f"{interval.value:.2f}")
@@ -378,8 +393,8 @@ def _improvement(page: _Page) -> Html:
         for number, rival in enumerate(rivals)
     ]
     note = (
-        f"Difference of the means of {about} and the baseline per env, in {page.score_words}s so that envs share an axis "
-        "(Figures 3 and 5 to 7 of the ABS paper). Filled dots: the 95 % interval excludes zero."
+        f"Difference of the means of {about} and the baseline per env, in {page.score_words}s so that envs share an "
+        "axis (Figures 3 and 5 to 7 of the ABS paper). Filled dots: the 95 % interval excludes zero."
     )
     return _join([_note(note), chooser if len(rivals) > 1 else Html(), *parts])
 
@@ -399,7 +414,7 @@ def _improvement_over(page: _Page, rival: str) -> Html:
                 _bdi(env),
                 _number(float(np.mean(ours))),
                 _number(float(np.mean(theirs))),
-                _interval(difference, signed=True) if sure else f"{difference.value:+.4g}",
+                _interval(difference, _signed) if sure else _signed(difference.value),
                 _relative(difference.value, float(np.mean(theirs))),
             ]
         )
@@ -412,7 +427,7 @@ def _improvement_over(page: _Page, rival: str) -> Html:
 
 
 def _relative(difference: float, baseline: float) -> str:
-    return f"{difference / baseline:+.1%}" if baseline > 0 else "–"
+    return f"{difference / baseline:+.1%}".replace("-", "−") if baseline > 0 else "–"
 
 
 def _shared_envs(scoring: Scoring, label: str, rival: str) -> list[str]:
@@ -429,23 +444,26 @@ def _sizes(page: _Page) -> Html:
         fixed = [other for other, (kind, net, _) in kinds.items() if kind == "fixed" and net == network]
         if scaler == "adaptive" and batch and fixed:
             baseline = max(fixed, key=lambda other: float(mean_score(scores[other])))
-            gain = bootstrap(
-                lambda ours, theirs: mean_score(ours) - mean_score(theirs), scores[label], scores[baseline]
-            )
+            gain = bootstrap(_difference, scores[label], scores[baseline])
             points.setdefault(network, []).append((batch, gain, f"{label} over {baseline}"))
     if sum(map(len, points.values())) < 2:
         return Html()
     ordered = {network: sorted(row, key=lambda point: point[0]) for network, row in sorted(points.items())}
     note = (
-        "Mean score of each adaptive variant minus that of the fixed variant of the same network that did best, which is "
-        "the hardest baseline here (Figure 4 of the ABS paper)."
+        "Mean score of each adaptive variant minus that of the fixed variant of the same network that did best, which "
+        "is the hardest baseline here (Figure 4 of the ABS paper)."
     )
     figure = figures.improvement_over_size(ordered, f"improvement ({page.scoring.scale})")
     return _join([_note(note), _plots(page.plot(figure), "wide")])
 
 
-def _kind(runs: Sequence[RunRecord]) -> tuple[str, str, float | None]:
+def _difference(ours: Scores, theirs: Scores) -> Value:
+    return mean_score(ours) - mean_score(theirs)
+
+
+def _kind(records: Sequence[RunRecord]) -> tuple[str, str, float | None]:
     """Scaler, network and largest batch of a variant, if its runs agree on them."""
+    runs = [record for record in records if record.finished]
     scalers, networks = {run.scaler for run in runs}, {_network(run) for run in runs}
     batches = {run.max_batch for run in runs}
     return (
@@ -461,33 +479,23 @@ def _network(run: RunRecord) -> str:
 
 
 def _gradient_steps(page: _Page) -> Html:
-    single = len(page.scoring.raw) and len({env for by_env in page.scoring.raw.values() for env in by_env}) == 1
+    single = len({env for by_env in page.scoring.raw.values() for env in by_env}) == 1
     points: dict[str, list[tuple[float, float, str]]] = {}
-    scales = _rescaler(page.scoring) if not single else None
     for record in page.records:
-        score = record.score(page.scoring.field)
-        if record.finished and score is not None and record.gradient_steps:
-            value = score if scales is None else scales(record.label, record.env, score)
-            name = f"{record.env}, seed {record.seed}"
-            points.setdefault(record.label, []).append((record.gradient_steps, value, name))
+        raw = record.score(page.scoring.field)
+        if record.finished and raw is not None and record.gradient_steps:
+            score = raw if single else page.scoring.rescaled(record.label, record.env, raw)
+            point = (record.gradient_steps, score, f"{record.env}, seed {record.seed}")
+            points.setdefault(record.label, []).append(point)
     if sum(map(len, points.values())) < 2:
         return Html()
     note = (
-        "More gradient steps on the same data can raise a score by themselves. Where variants do not overlap on the x axis, "
-        "the batch and the number of updates cannot be told apart."
+        "More gradient steps on the same data can raise a score by themselves. Where variants do not overlap on the x "
+        "axis, the batch and the number of updates cannot be told apart."
     )
     words = page.scoring.field_words if single else page.score_words
     figure = figures.score_over_gradient_steps(points, page.labels, words)
     return _join([_note(note), _plots(page.plot(figure), "wide")])
-
-
-def _rescaler(scoring: Scoring):  # noqa: ANN202
-    """From a raw score of a variant on an env to the normalised one."""
-
-    def rescaled(label: str, env: str, score: float) -> float:
-        return scoring.normalized[label][env][scoring.raw[label][env].index(score)]
-
-    return rescaled
 
 
 def _time(page: _Page) -> Html:
@@ -495,8 +503,8 @@ def _time(page: _Page) -> Html:
     if not seconds:
         return Html()
     note = (
-        "Seconds per 100,000 env steps, mean over runs: choosing actions, stepping envs, updating, measuring the signal; "
-        "`other` is evaluation and checkpoints. Compare only runs made on the same, equally busy machine."
+        "Seconds per 100,000 env steps, mean over runs: choosing actions, stepping envs, updating, measuring the "
+        "signal; “other” is evaluation and checkpoints. Compare only runs made on the same, equally busy machine."
     )
     figure = figures.time_per_phase(seconds, page.labels, "seconds per 100,000 env steps")
     return _join([_note(note), _plots(page.plot(figure), "wide")])
@@ -544,7 +552,7 @@ def _estimate_cell(subset: Subset, by_game: Mapping[str | None, tuple[str, list[
         for number in range(ESTIMATE_RESAMPLES)
     ]
     low, high = np.quantile(estimates, (0.025, 0.975))
-    return _interval(Interval(value, float(low), float(high)))
+    return _interval(Interval(value, float(low), float(high)), _number)
 
 
 def _config(page: _Page) -> Html:
@@ -576,9 +584,16 @@ def _values_by_env(runs: Sequence[RunRecord], name: str) -> dict[str, set[str]]:
     values: dict[str, set[str]] = {}
     for run in runs:
         if run.config:
-            text = json.dumps(run.config[name], ensure_ascii=False) if name in run.config else "absent"
-            values.setdefault(run.env, set()).add(clean_text(text.strip('"')))
+            values.setdefault(run.env, set()).add(_option(run, name))
     return values
+
+
+def _option(run: RunRecord, name: str) -> str:
+    """An option in words; `auto` is no answer to which network it was."""
+    if name == "network" and run.network:
+        return run.network
+    text = json.dumps(run.config[name], ensure_ascii=False) if name in run.config else "absent"
+    return clean_text(text.strip('"'))
 
 
 def _differ(by_variant: Sequence[Mapping[str, set[str]]]) -> bool:
@@ -599,10 +614,10 @@ def _trouble(page: _Page) -> Html:
         [
             _bdi(record.name),
             _status(record),
-            _number(record.env_steps, 0),
+            _number(record.env_steps),
             record.problem or "–",
             record.last_words or "–",
-            str(record.console) if record.console else "–",
+            f"{record.console.parent.name}/{record.console.name}" if record.console else "–",
         ]
         for record in records
     ]
@@ -620,8 +635,8 @@ def _run_table(page: _Page) -> Html:
             "–" if record.seed is None else str(record.seed),
             _status(record),
             _number(record.score(page.scoring.field)),
-            _number(record.env_steps, 0),
-            _number(record.gradient_steps, 0),
+            _number(record.env_steps),
+            _number(record.gradient_steps),
             _duration(record.wall_seconds),
             _bdi(record.name),
         ]
@@ -689,7 +704,8 @@ def _subtitle(page: _Page) -> str:
     if len(page.records) == 1:
         return page.records[0].name
     finished = sum(record.finished for record in page.records)
-    return f"{len(page.records)} runs, {finished} finished · {', '.join(page.envs[:6])}{', …' if len(page.envs) > 6 else ''}"
+    envs = ", ".join(page.envs[:6]) + (", …" if len(page.envs) > 6 else "")
+    return f"{len(page.records)} runs, {finished} finished · {envs}"
 
 
 def _section(name: str, heading: str, content: Html) -> Html:
@@ -702,7 +718,7 @@ def _plots(content: Html, kind: str = "") -> Html:
 
 
 def _plots_class(envs: Sequence[str]) -> str:
-    return "wide" if len(envs) == 1 else ""
+    return {1: "wide", 2: "pair", 4: "pair"}.get(len(envs), "")
 
 
 def _note(text: str) -> Html:
@@ -731,11 +747,9 @@ def _status(record: RunRecord) -> Html:
     return _tag("span", record.status, class_=f"status status-{record.status}")
 
 
-def _interval(interval: Interval, signed: bool = False) -> Html:
-    value, low, high = (
-        f"{number:+.4g}" if signed else _number(number) for number in (interval.value, interval.low, interval.high)
-    )
-    return _join([Html(value), _tag("span", f" [{low}, {high}]", class_="interval")])
+def _interval(interval: Interval, words: Callable[[float], str]) -> Html:
+    bounds = f" [{words(interval.low)}, {words(interval.high)}]"
+    return _join([words(interval.value), _tag("span", bounds, class_="interval")])
 
 
 def _bdi(text: str) -> Html:
@@ -746,12 +760,19 @@ def _radio(name: str, value: str, checked: bool) -> Html:
     return Html(f'<input type="radio" name="{name}" value="{value}"{" checked" if checked else ""}>')
 
 
-def _number(value: float | None, digits: int | None = None) -> str:
+def _number(value: float | None) -> str:
+    """Four digits, or all before the point."""
     if value is None:
-        return "–" if digits is not None else ""
-    if digits is not None or abs(value) >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.3g}" if abs(value) < 1 else f"{value:.4g}"
+        return "–"
+    return (f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}").replace("-", "−")
+
+
+def _share(value: float) -> str:
+    return f"{value:.2f}".replace("-", "−")
+
+
+def _signed(value: float) -> str:
+    return (f"{value:+,.0f}" if abs(value) >= 1000 else f"{value:+.3g}").replace("-", "−")
 
 
 def _duration(seconds: float | None) -> str:

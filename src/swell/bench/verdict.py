@@ -279,9 +279,9 @@ def _unreadable(records: Sequence[RunRecord]) -> list[str]:
 
 def _uneven(records: Sequence[RunRecord], labels: Sequence[str]) -> list[str]:
     counts = Counter(record.label for record in records if record.label)
-    most = max(counts.values(), default=0)
-    short = [f"{label} {counts[label]}" for label in labels if counts[label] < most]
-    return [f"Variants differ in their number of runs: {_listed(short)}, others {most}."] if short else []
+    usual = Counter(counts.values()).most_common(1)[0][0] if counts else 0
+    unusual = [f"{label} has {counts[label]}" for label in labels if counts[label] != usual]
+    return [f"Variants differ in their number of runs: {_listed(unusual)}, the usual is {usual}."] if unusual else []
 
 
 def _repeated(records: Sequence[RunRecord]) -> list[str]:

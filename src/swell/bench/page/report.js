@@ -5,6 +5,8 @@
   const root = document.documentElement;
   const hiddenVariants = new Set();
   const drawn = new Set();
+  const inView = new Set();
+  const stale = new Set();
   let axis = "env_steps";
   let printing = false;
 
@@ -68,7 +70,7 @@
   function layoutOf(figure, element) {
     const { axis_titles: titles, ...given } = coloured(figure.layout);
     const text = themeColour("@text");
-    const xaxis = titles ? { title: { text: titles[axis] } } : given.xaxis || {};
+    const xaxis = titles ? { title: { text: titles[axis] }, hoverformat: axis === "wall_seconds" ? ".3~g" : ",.0f" } : given.xaxis || {};
     return {
       ...given,
       height: figure.height,
@@ -81,7 +83,8 @@
       xaxis: axisStyle(xaxis),
       yaxis: axisStyle(given.yaxis || {}),
       showlegend: given.showlegend || false,
-      legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, ...(given.legend || {}) },
+      legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, traceorder: "normal" },
+      modebar: { bgcolor: "rgba(0,0,0,0)", color: themeColour("@muted"), activecolor: text },
       // A finger that scrolls the page must not zoom a plot.
       dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
     };
@@ -91,27 +94,49 @@
     displaylogo: false,
     responsive: false,
     displayModeBar: "hover",
-    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d", "pan2d", "zoom2d"],
+    modeBarButtons: [["toImage", "resetScale2d"]], // none that would send anything anywhere
   };
+
+  const figureOf = (element) => figures[Number(element.dataset.figure)];
 
   function draw(element) {
     if (element.offsetParent === null) return;
-    const figure = figures[Number(element.dataset.figure)];
+    const figure = figureOf(element);
     const traces = once(figure.entries.filter(shown).flatMap(tracesOf));
     drawn.add(element);
+    stale.delete(element);
     Plotly.react(element, traces, layoutOf(figure, element), CONFIG);
   }
 
-  function redraw() {
-    drawn.forEach(draw);
+  // What the reader sees changes at once, the rest when there is time or when it comes into view.
+  function redraw(concerned = () => true) {
+    drawn.forEach((element) => concerned(figureOf(element)) && stale.add(element));
+    [...stale].filter((element) => inView.has(element)).forEach(draw);
+    catchUp();
+  }
+
+  let catchingUp = false;
+  function catchUp() {
+    const next = [...stale].find((element) => element.offsetParent !== null);
+    if (catchingUp || printing || !next) return;
+    catchingUp = true;
+    setTimeout(() => {
+      catchingUp = false;
+      if (stale.has(next)) draw(next);
+      catchUp();
+    });
+  }
+
+  function look(entries) {
+    for (const { target, isIntersecting } of entries) {
+      if (!isIntersecting) inView.delete(target);
+      else if (inView.add(target) && (stale.has(target) || !drawn.has(target))) draw(target);
+    }
   }
 
   const plots = [...document.querySelectorAll(".plot")];
-  for (const element of plots) element.style.minHeight = figures[Number(element.dataset.figure)].height + "px";
-  const observer = new IntersectionObserver(
-    (seen) => seen.filter((entry) => entry.isIntersecting && !drawn.has(entry.target)).forEach((entry) => draw(entry.target)),
-    { rootMargin: "400px 0px" },
-  );
+  for (const element of plots) element.style.minHeight = figureOf(element).height + "px";
+  const observer = new IntersectionObserver(look, { rootMargin: "400px 0px" });
   plots.forEach((element) => observer.observe(element));
 
   for (const box of document.querySelectorAll("input[data-variant]")) {
@@ -125,7 +150,7 @@
   for (const choice of document.querySelectorAll("input[name=axis]")) {
     choice.addEventListener("change", () => {
       axis = choice.value;
-      redraw();
+      redraw((figure) => figure.layout.axis_titles);
     });
   }
   for (const select of document.querySelectorAll("select[data-chooses]")) {
@@ -161,7 +186,7 @@
     if (printing || innerWidth === width) return; // a phone's address bar changes only the height
     width = innerWidth;
     clearTimeout(waiting);
-    waiting = setTimeout(redraw, 150);
+    waiting = setTimeout(() => redraw(), 150);
   });
 
   // On paper everything is drawn, light and as wide as the page, whatever the screen shows.
