@@ -1,4 +1,4 @@
-"""The command line: train, resume, evaluate, bench, report, presets, scale. Heavy imports wait until a command needs them."""
+"""The command line: train, resume, evaluate, bench, report, presets, scale. Heavy imports wait for a command."""
 
 import os
 import shutil

@@ -3,13 +3,11 @@
 import contextlib
 import sys
 import time
-from collections.abc import Generator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from swell.build import Parts
 from swell.checkpoint import prune, save_checkpoint
@@ -43,16 +41,6 @@ def peak_memory() -> dict[str, float]:
 
     unit = 2**20 if sys.platform == "darwin" else 2**10  # macOS counts bytes, Linux kilobytes
     return {"peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit}
-
-
-@contextlib.contextmanager
-def no_denormals() -> Generator[None]:
-    """Rounds numbers below 1e-38 to 0: an optimizer's averages of dead gradients end there, where arithmetic is slow."""
-    torch.set_flush_denormal(True)
-    try:
-        yield
-    finally:
-        torch.set_flush_denormal(False)
 
 
 def resume_promise(parts: Parts) -> str:
@@ -115,7 +103,7 @@ class Run:
             purge_step = self.parts.collector.env_steps + 1  # what an interrupted run logged past its checkpoint
             self._sinks.append(TensorBoardSink(self.directory / "tensorboard", purge_step))
         try:
-            with StopRequest() as stop, no_denormals():
+            with StopRequest() as stop:
                 self._iterate(stop)
             # From here on everything is saved: a signal may end the process at once.
             if self.config.evaluation_episodes and not self._is_evaluated() and self._evaluate():
