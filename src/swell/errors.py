@@ -17,6 +17,10 @@ class ConfigError(SwellError):
         self.faults = faults
 
 
+class InUseError(ConfigError):
+    """Another process works in the directory."""
+
+
 class DivergedError(SwellError):
     """A loss or a gradient stopped being a finite number."""
 

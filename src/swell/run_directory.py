@@ -14,7 +14,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, cast
 
-from swell.errors import ConfigError, StorageError
+from swell.errors import ConfigError, InUseError, StorageError
 
 if sys.platform == "win32":
     import msvcrt
@@ -129,7 +129,7 @@ class RunLock:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
             on_failure.callback(os.close, descriptor)
             if not _try_lock(descriptor):
-                raise ConfigError(f"{self._directory} is in use by {_read_holder(path)}; wait for it or stop it")
+                raise InUseError(f"{self._directory} is in use by {_read_holder(path)}; wait for it or stop it")
             os.ftruncate(descriptor, 0)
             os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
             on_failure.pop_all()

@@ -12,8 +12,8 @@ import tyro
 from swell.errors import ConfigError, SwellError
 
 if TYPE_CHECKING:
-    from swell.bench.plan import PlannedRun
     from swell.bench.contract import Executor
+    from swell.bench.plan import PlannedRun
 
 DEFAULT_VARIANTS = ("fixed:16", "fixed:32", "fixed:64", "adaptive", "ramp-replay", "matched-updates")
 

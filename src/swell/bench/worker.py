@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from swell.config import RunConfig, config_from_dict
-from swell.errors import ConfigError, SwellError
+from swell.errors import ConfigError, InUseError, SwellError
 from swell.run_directory import RunLock, read_json, storage_errors, write_json_atomic
 
 IN_USE = 75
@@ -39,8 +39,8 @@ CLAIM_SECONDS = 1.0
 """How long to try for a claim, because someone who only looks whether it is free holds it for a moment."""
 
 
-class RunInUseError(ConfigError):
-    """Another process works on the run."""
+class RunInUseError(InUseError):
+    """Another process works on the run; no failure to a benchmark."""
 
     exit_code = IN_USE
 
@@ -76,10 +76,8 @@ def carry_out(directory: Path, config: RunConfig) -> dict[str, Any]:
         _say_attempt("continued" if begun else "begun")
         try:
             return _continue(directory, config) if begun else _begin(directory, config)
-        except ConfigError as error:
-            if f"{directory} is in use by" in str(error):  # someone resumed it by hand
-                raise RunInUseError(*error.faults) from error
-            raise
+        except InUseError as error:  # someone resumed it by hand
+            raise RunInUseError(*error.faults) from error
 
 
 def attempt(directory: Path, config: RunConfig) -> Ending:
@@ -128,7 +126,7 @@ def _claim(directory: Path) -> Generator[None]:
             try:
                 held.enter_context(RunLock(claim_of(directory)))
                 break
-            except ConfigError as error:
+            except InUseError as error:
                 if time.monotonic() > deadline:
                     raise RunInUseError(*error.faults) from error
             time.sleep(0.05)
