@@ -31,7 +31,7 @@ MOMENTS = (0.05, 0.15, 0.35, 0.7)
 HORIZONS = (16, 32, 64)
 BRANCHES = 4
 BRANCH_LENGTH = 1 / 15
-EPISODES = 100
+EPISODES = 50
 
 
 def branch_scores(env, seed, rule, path):
@@ -93,20 +93,21 @@ def score(parts, config, number):
 
 
 def sensitivity(rows):
-    """What the horizon explains of the branches' scores beyond chance: ω² of a one-way analysis of variance.
+    """What the horizon explains of the branches' scores beyond chance: ω² of an analysis of variance with blocks.
 
-    And the difference of means between the shortest and the longest horizon, in standard deviations of branches.
+    And the difference of means between the shortest and the longest horizon, in standard deviations. Branches of the
+    same number share their random numbers and their evaluation envs, so each number is a block.
     """
-    groups = [np.array([float(row["after"]) for row in rows if int(row["horizon"]) == h]) for h in HORIZONS]
-    everything = np.concatenate(groups)
-    within = sum(((group - group.mean()) ** 2).sum() for group in groups)
-    degrees = len(everything) - len(groups)
-    noise = within / degrees
-    between = sum(len(group) * (group.mean() - everything.mean()) ** 2 for group in groups)
+    scores = np.array([[float(row["after"]) for row in rows if int(row["horizon"]) == h] for h in HORIZONS])
+    by_horizon, by_branch = scores.mean(axis=1), scores.mean(axis=0)
+    residual = scores - by_horizon[:, None] - by_branch[None, :] + scores.mean()
+    degrees = len(HORIZONS) - 1
+    noise = (residual**2).sum() / (degrees * (scores.shape[1] - 1))
+    between = scores.shape[1] * ((by_horizon - scores.mean()) ** 2).sum()
     if noise == 0.0:
         return math.nan, math.nan
-    omega = (between - (len(groups) - 1) * noise) / (between + within + noise)
-    return omega, (groups[0].mean() - groups[-1].mean()) / math.sqrt(noise)
+    omega = (between - degrees * noise) / (between + (residual**2).sum() + noise)
+    return omega, (by_horizon[0] - by_horizon[-1]) / math.sqrt(noise)
 
 
 def main():

@@ -8,16 +8,10 @@ import numpy as np
 import pytest
 from synthetic_runs import write_bench, write_run
 
-from swell.bench.records import (
-    MAX_POINTS,
-    clean_text,
-    default_label,
-    finite_number,
-    natural_key,
-    read_run,
-    read_runs,
-    score_runs,
-)
+from swell.bench.records import default_label, natural_key, read_run, read_runs
+from swell.bench.run_log import MAX_POINTS
+from swell.bench.scoring import score_runs
+from swell.bench.untrusted import clean_text, finite_number
 from swell.errors import ConfigError
 
 

@@ -3,7 +3,8 @@
 import pytest
 from synthetic_runs import write_bench, write_run
 
-from swell.bench.records import read_runs, score_runs
+from swell.bench.records import read_runs
+from swell.bench.scoring import score_runs
 from swell.bench.verdict import chance_of_a_sweep, enough_runs, judge, variant_labels
 from swell.errors import ConfigError
 

@@ -14,7 +14,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from swell.bench.records import RunLog, RunRecord, Scores
+from swell.bench.records import RunRecord
+from swell.bench.run_log import RunLog
+from swell.bench.scoring import Scores
 from swell.bench.stats import Curve, Interval, align, bootstrap_band, common_grid, curve_band, performance_profile
 from swell.metrics import PHASES
 

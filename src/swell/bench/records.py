@@ -1,57 +1,34 @@
-"""Run directories as a report needs them: found, read whatever state they are in, and scored.
+"""Run directories as a report needs them: found, and read whatever state they are in.
 
 Nothing here raises because of what a run left behind: half a log, no summary or a config that is not JSON make a record
 that says so. Files are never read through a symbolic link, because a run may come from somebody else.
 """
 
-import json
 import math
 import os
 import re
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
 
-import numpy as np
-from numpy.typing import NDArray
+from swell.bench.run_log import Array, RunLog, read_log
+from swell.bench.untrusted import (
+    clean_text,
+    clean_texts,
+    finite_number,
+    own_file,
+    read_head,
+    read_object,
+    whole_number,
+)
+from swell.errors import ConfigError
+from swell.run_directory import LOCK_NAME, plain_name
 
-from swell.bench.reference_scores import normalization_name, normalized
-from swell.errors import ConfigError, SwellError
-from swell.metrics import PHASES
-from swell.run_directory import LOCK_NAME, plain_name, read_json
-
-Array = NDArray[np.float64]
-Row = dict[str, Any]
 Status = Literal["done", "diverged", "failed", "interrupted", "running", "unfinished", "unreadable"]
 ScoreField = Literal["evaluation_return", "final_return"]
-Scores = dict[str, list[float]]
-"""Env -> the scores of its finished runs."""
-
-MAX_POINTS = 400
-"""Most points of a log that are kept; more than a plot can show."""
 SUMMARY_STATES: tuple[Status, ...] = ("done", "diverged", "failed", "interrupted")
-NO_POINTS: Array = np.zeros(0)
-
-
-@dataclass(frozen=True)
-class RunLog:
-    """The curves of a run; the first five arrays are of one length and NaN where a row had no such number."""
-
-    env_steps: Array = field(default_factory=lambda: NO_POINTS)
-    wall_seconds: Array = field(default_factory=lambda: NO_POINTS)
-    gradient_steps: Array = field(default_factory=lambda: NO_POINTS)
-    episode_return: Array = field(default_factory=lambda: NO_POINTS)
-    horizon: Array = field(default_factory=lambda: NO_POINTS)
-    """As planned: the very last rollout of a run is cut to the run's total."""
-    reading_env_steps: Array = field(default_factory=lambda: NO_POINTS)
-    readings: Array = field(default_factory=lambda: NO_POINTS)
-    evaluation_env_steps: Array = field(default_factory=lambda: NO_POINTS)
-    evaluation_returns: Array = field(default_factory=lambda: NO_POINTS)
-    signal: str = ""
-    seconds: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Phase -> seconds, over the whole run."""
 
 
 @dataclass(frozen=True)
@@ -127,34 +104,6 @@ class RunRecord:
         return float(max(known, default=math.nan)) if known and math.isfinite(max(known)) else None
 
 
-@dataclass(frozen=True)
-class Scoring:
-    """What counts as a score here, and every finished run's. Label -> env -> scores."""
-
-    field: ScoreField
-    scale: str
-    """Name of the normalisation."""
-    explanation: str
-    """What 0 and 1 mean."""
-    raw: Mapping[str, Scores]
-    normalized: Mapping[str, Scores]
-
-    @property
-    def by_reference(self) -> bool:
-        """Whether 0 and 1 are known from elsewhere, so that a score means something by itself."""
-        return self.explanation == _REFERENCE_WORDS
-
-    def rescaled(self, label: str, env: str, score: float) -> float:
-        """The normalised score of a run with this raw one."""
-        return self.normalized[label][env][self.raw[label][env].index(score)]
-
-    @property
-    def field_words(self) -> str:
-        if self.field == "evaluation_return":
-            return "greedy evaluation return"
-        return "mean return of the last 100 training episodes"
-
-
 def read_runs(paths: Sequence[Path]) -> list[RunRecord]:
     """Every run at or under the paths, sorted by env, label and seed; ConfigError where there is none."""
     records: dict[Path, RunRecord] = {}
@@ -186,20 +135,20 @@ def read_run(directory: Path, root: Path | None = None) -> RunRecord:
     """One run directory, in whatever state it is."""
     name = _relative_name(directory, root)
     console, last_words = _console_log(directory)
-    described, problem = _read_object(directory / "config.json")
+    described, problem = read_object(directory / "config.json")
     config = described.get("config")
     if problem or not isinstance(config, dict):
         problem = problem or "config.json has no config in it"
         return RunRecord(directory, name, "", "", None, "unreadable", problem, console=console, last_words=last_words)
-    summary, summary_problem = _read_object(directory / "summary.json")
-    log, log_problem = _read_log(directory)
+    summary, summary_problem = read_object(directory / "summary.json")
+    log, log_problem = read_log(directory)
     options = cast("dict[str, Any]", config)
     return RunRecord(
         path=directory,
         name=name,
         env=clean_text(options.get("env", "unknown env")),
         label=clean_text(options.get("label") or default_label(options)),
-        seed=_whole_number(options.get("seed")),
+        seed=whole_number(options.get("seed")),
         status=_status(directory, summary, log),
         problem="; ".join(part for part in (summary_problem, log_problem) if part),
         config=options,
@@ -207,7 +156,7 @@ def read_run(directory: Path, root: Path | None = None) -> RunRecord:
         device=clean_text(described.get("device", "")),
         machine=clean_text(described.get("machine", "")),
         threads=clean_text(described.get("threads", "")),
-        versions=_texts(described.get("versions")),
+        versions=clean_texts(described.get("versions")),
         summary=summary,
         log=log,
         console=console,
@@ -225,71 +174,10 @@ def default_label(config: Mapping[str, Any]) -> str:
     return f"{config.get('algorithm', 'unknown algorithm')} {scaler}"
 
 
-def score_runs(records: Sequence[RunRecord]) -> Scoring:
-    """The scores of finished runs: greedy evaluations if all have one, else training returns; raw and normalised."""
-    finished = [record for record in records if record.finished]
-    evaluated = bool(finished) and all(record.score("evaluation_return") is not None for record in finished)
-    score_field: ScoreField = "evaluation_return" if evaluated else "final_return"
-    raw: dict[str, Scores] = {}
-    for record in finished:
-        score = record.score(score_field)
-        if score is not None:
-            raw.setdefault(record.label, {}).setdefault(record.env, []).append(score)
-    names = {normalization_name(env) for scores in raw.values() for env in scores}
-    if names and None not in names:
-        scale = " and ".join(sorted(name for name in names if name))
-        return Scoring(score_field, scale, _REFERENCE_WORDS, raw, _by_reference(raw))
-    return Scoring(score_field, "min–max normalised", _RANGE_WORDS, raw, _by_range(raw))
-
-
-_REFERENCE_WORDS = "0 and 1 are published reference scores (Atari: random play and a human; Procgen: its hard range)"
-_RANGE_WORDS = "0 is the worst run of any variant on that env, 1 the best; other runs in the report would change it"
-
-
 def natural_key(text: str) -> list[tuple[int, int, str]]:
     """Sorts `fixed:8` before `fixed:16`."""
     parts = re.split(r"(\d{1,18})", text)
     return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts if part]
-
-
-def finite_number(value: object) -> float | None:
-    """A number that one can count with, else None."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        return float(value) if math.isfinite(value) else None
-    except OverflowError:  # an integer of more than 308 digits
-        return None
-
-
-def clean_text(value: object) -> str:
-    """As one line without what would disturb a page: control characters, text direction marks, broken encodings."""
-    text = str(value).encode("utf-8", "replace").decode()
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
-    return re.sub(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]+", " ", text).strip()[:300]
-
-
-def _by_reference(raw: Mapping[str, Scores]) -> dict[str, Scores]:
-    return {
-        label: {env: [normalized(env, score) or 0.0 for score in values] for env, values in scores.items()}
-        for label, scores in raw.items()
-    }
-
-
-def _by_range(raw: Mapping[str, Scores]) -> dict[str, Scores]:
-    pooled: Scores = {}
-    for scores in raw.values():
-        for env, values in scores.items():
-            pooled.setdefault(env, []).extend(values)
-    ranges = {env: (min(values), max(values)) for env, values in pooled.items()}
-    return {
-        label: {env: [_share(score, *ranges[env]) for score in values] for env, values in scores.items()}
-        for label, scores in raw.items()
-    }
-
-
-def _share(score: float, low: float, high: float) -> float:
-    return (score - low) / (high - low) if high > low else 0.5
 
 
 def _status(directory: Path, summary: Mapping[str, Any], log: RunLog) -> Status:
@@ -305,7 +193,7 @@ def _status(directory: Path, summary: Mapping[str, Any], log: RunLog) -> Status:
 
 def _in_use(directory: Path) -> bool:
     """Whether the process named in the lock file lives; taking the lock to find out could stop a run from starting."""
-    text = _head(directory / LOCK_NAME)
+    text = read_head(directory / LOCK_NAME)
     match = re.fullmatch(r"process (\d{1,9}) on (.+)", text.strip())
     if match is None or match[2] != socket.gethostname():
         return False
@@ -322,160 +210,6 @@ def _answers(process: int) -> bool:
     return True
 
 
-def _own_file(path: Path) -> bool:
-    """A plain file that is no link: a pipe would hang, and a link may lead anywhere."""
-    try:
-        return path.is_file() and not path.is_symlink()
-    except OSError:
-        return False
-
-
-def _head(path: Path, size: int = 1000) -> str:
-    if not _own_file(path):
-        return ""
-    try:
-        with open(path, "rb") as file:
-            return file.read(size).decode(errors="replace")
-    except OSError:
-        return ""
-
-
-def _read_object(path: Path) -> tuple[Row, str]:
-    """The object in a JSON file, or what is wrong with the file."""
-    if not _own_file(path):
-        return {}, "" if not os.path.lexists(path) else f"{path.name} is not a plain file"
-    try:
-        return read_json(path), ""
-    except SwellError:
-        return {}, f"{path.name} cannot be read as JSON"
-
-
-def _read_log(directory: Path) -> tuple[RunLog, str]:
-    lines, reading_lines = _thinned_lines(directory / "metrics.jsonl")
-    rows, damaged = _parsed(lines)
-    rows = _in_order(rows)
-    reading_rows = _with_number(_in_order(_parsed(reading_lines)[0]), "reading")
-    evaluation_lines, _ = _thinned_lines(directory / "evaluations.jsonl")
-    evaluations = _with_number(_in_order(_parsed(evaluation_lines)[0]), "mean_return")
-    log = RunLog(
-        env_steps=_column(rows, "env_steps"),
-        wall_seconds=_rising(_column(rows, "wall_seconds")),
-        gradient_steps=_rising(_column(rows, "gradient_steps")),
-        episode_return=_column(rows, "episode_return"),
-        horizon=_planned_horizons(rows),
-        reading_env_steps=_column(reading_rows, "env_steps"),
-        readings=_column(reading_rows, "reading"),
-        evaluation_env_steps=_column(evaluations, "env_steps"),
-        evaluation_returns=_column(evaluations, "mean_return"),
-        signal=clean_text((reading_rows or rows or [{}])[-1].get("signal", "")),
-        seconds=_seconds(rows),
-    )
-    return log, f"{damaged} damaged lines in metrics.jsonl" if damaged else ""
-
-
-def _thinned_lines(path: Path) -> tuple[list[bytes], list[bytes]]:
-    """About evenly spaced lines of a log of any length, its last two among them; and the same of those with a reading.
-
-    In one pass and bounded memory: whenever too many are kept, every second one goes.
-    """
-    kept, with_reading = _Thinned(), _Thinned()
-    before = last = b""
-    if _own_file(path):
-        try:
-            with open(path, "rb") as file:
-                for line in file:
-                    kept.add(line)
-                    if b'"reading"' in line:
-                        with_reading.add(line)
-                    before, last = last, line
-        except OSError:
-            pass  # what was read until then
-    ends = [line for line in (before, last) if line and line not in kept.lines[-2:]]
-    return kept.lines + ends, with_reading.lines
-
-
-class _Thinned:
-    """Every n-th of the lines that come, n doubling as they get many."""
-
-    def __init__(self) -> None:
-        self.lines: list[bytes] = []
-        self._stride, self._seen = 1, 0
-
-    def add(self, line: bytes) -> None:
-        if self._seen % self._stride == 0:
-            self.lines.append(line)
-        self._seen += 1
-        if len(self.lines) == MAX_POINTS - 2:
-            self.lines = self.lines[::2]
-            self._stride *= 2
-
-
-def _parsed(lines: Iterable[bytes]) -> tuple[list[Row], int]:
-    """The rows, and how many lines are none; half a line at the end is how a killed run stops, not damage."""
-    rows: list[Row] = []
-    damaged = 0
-    for line in lines:
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            row = None
-        if isinstance(row, dict):
-            rows.append(cast(Row, row))
-        elif line.strip() and line.endswith(b"\n"):
-            damaged += 1
-    return rows, damaged
-
-
-def _in_order(rows: Sequence[Row]) -> list[Row]:
-    """Rows whose env steps increase; others cannot be drawn."""
-    ordered: list[Row] = []
-    latest = -math.inf
-    for row in rows:
-        env_steps = finite_number(row.get("env_steps"))
-        if env_steps is not None and env_steps > latest:
-            ordered.append(row)
-            latest = env_steps
-    return ordered
-
-
-def _with_number(rows: Sequence[Row], name: str) -> list[Row]:
-    return [row for row in rows if finite_number(row.get(name)) is not None]
-
-
-def _column(rows: Sequence[Row], name: str) -> Array:
-    numbers = (finite_number(row.get(name)) for row in rows)
-    return np.array([math.nan if number is None else number for number in numbers], dtype=np.float64)
-
-
-def _rising(values: Array) -> Array:
-    """A clock never goes back."""
-    return np.fmax.accumulate(values) if values.size else values
-
-
-def _planned_horizons(rows: Sequence[Row]) -> Array:
-    horizons = _column(rows, "horizon")
-    planned = finite_number(rows[-2].get("next_horizon")) if len(rows) > 1 else None
-    if planned is not None:
-        horizons[-1] = planned
-    return horizons
-
-
-def _seconds(rows: Sequence[Row]) -> dict[str, float]:
-    last = rows[-1] if rows else {}
-    seconds = {phase: finite_number(last.get(f"seconds_{phase}")) for phase in PHASES}
-    return {phase: value for phase, value in seconds.items() if value is not None}
-
-
-def _whole_number(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63 else None
-
-
-def _texts(value: object) -> dict[str, str]:
-    if not isinstance(value, dict):
-        return {}
-    return {clean_text(key): clean_text(entry) for key, entry in cast("dict[Any, Any]", value).items()}
-
-
 def _relative_name(directory: Path, root: Path | None) -> str:
     if root is None or directory == root:
         return clean_text(directory.name or directory)
@@ -489,7 +223,7 @@ def _console_log(directory: Path) -> tuple[Path | None, str]:
         return None, ""
     bench, inside = absolute.parents[3], absolute.parts[-4:]
     log = bench / "logs" / f"{'_'.join(inside[1:])}.log"
-    if inside[0] != "runs" or not _own_file(log):
+    if inside[0] != "runs" or not own_file(log):
         return None, ""
     return log, _last_line(log)
 
@@ -514,7 +248,7 @@ def _never_started(bench: Path, known: Sequence[RunRecord]) -> list[RunRecord]:
     labels = {plain_name(record.label): record.label for record in known}
     records: list[RunRecord] = []
     for log in sorted(logs.glob("*.log")):
-        if not _own_file(log) or log.resolve() in seen:
+        if not own_file(log) or log.resolve() in seen:
             continue
         env, label, seed = (log.stem.split("_", 1)[0], "_".join(log.stem.split("_")[1:-1]), log.stem.split("_")[-1])
         directory = bench / "runs" / env / label / seed
@@ -524,7 +258,7 @@ def _never_started(bench: Path, known: Sequence[RunRecord]) -> list[RunRecord]:
                 name=_relative_name(directory, bench),
                 env=envs.get(env, clean_text(env)),
                 label=labels.get(label, clean_text(label)),
-                seed=_whole_number(int(seed[5:])) if re.fullmatch(r"seed-\d{1,10}", seed) else None,
+                seed=whole_number(int(seed[5:])) if re.fullmatch(r"seed-\d{1,10}", seed) else None,
                 status="failed",
                 problem="it has a log, but no run directory",
                 console=log,

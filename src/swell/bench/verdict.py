@@ -11,7 +11,8 @@ from typing import Literal
 
 import numpy as np
 
-from swell.bench.records import RunRecord, Scores, Scoring, natural_key
+from swell.bench.records import RunRecord, natural_key
+from swell.bench.scoring import Scores, Scoring
 from swell.bench.stats import Interval, bootstrap, probability_of_improvement
 from swell.errors import ConfigError
 
