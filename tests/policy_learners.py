@@ -62,14 +62,20 @@ def weights(learner):
 def gradients_of(learner, optimizer=None):
     """A list that grows by the gradient of each step that the optimizer takes from now on, after clipping."""
     taken, optimizer = [], optimizer or learner.optimizer
+    around_steps(optimizer, before=lambda: taken.append(optimizer.gradient.clone()))
+    return taken
+
+
+def around_steps(optimizer, before=lambda: None, after=lambda: None):
+    """Calls these before and after each step that the optimizer takes from now on."""
     original = optimizer.step
 
     def step():
-        taken.append(optimizer.param_groups[0]["params"][0].grad.clone())
+        before()
         original()
+        after()
 
     optimizer.step = step
-    return taken
 
 
 class OneStepEnvs(ScriptedEnvs):

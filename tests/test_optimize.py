@@ -11,12 +11,10 @@ from torch import Generator, nn
 from swell.errors import DivergedError
 from swell.networks.policies import make_actor_critic
 from swell.optimize import (
-    RectifiedAdam,
+    FlatAdam,
     accumulate_gradients,
     clipped_step,
     flat_parameters,
-    set_betas,
-    set_learning_rate,
     shuffled_minibatches,
 )
 
@@ -58,15 +56,17 @@ def test_micro_batches_give_the_gradient_of_the_whole_minibatch(micro_batch_size
 
 
 def one_parameter(gradient):
+    """Two weights of zero; their first step is −g / (|g| + 50)."""
     parameter = nn.Parameter(torch.zeros(2))
     parameter.grad = torch.tensor(gradient)
-    return parameter, torch.optim.SGD([parameter], lr=1.0)
+    return parameter, FlatAdam(parameter, 1.0, epsilon=50.0)
 
 
 def test_a_long_gradient_is_cut_to_the_norm_and_its_true_length_returned():
     parameter, optimizer = one_parameter([30.0, 40.0])
     assert clipped_step(optimizer, 10.0, loss=1.0) == pytest.approx(50.0)
-    torch.testing.assert_close(parameter.detach(), torch.tensor([-6.0, -8.0]))
+    torch.testing.assert_close(parameter.detach(), torch.tensor([-6.0 / 56.0, -8.0 / 58.0]))
+    assert parameter.grad.tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize(("loss", "gradient"), [(math.nan, 1.0), (math.inf, 1.0), (1.0, math.nan), (1.0, math.inf)])
@@ -77,10 +77,11 @@ def test_what_is_not_finite_never_reaches_the_weights(loss, gradient):
     assert parameter.tolist() == [0.0, 0.0]
 
 
-def test_without_a_limit_a_gradient_is_never_cut():
+@pytest.mark.parametrize("limit", [None, 50.0])
+def test_a_gradient_within_the_limit_is_not_cut(limit):
     parameter, optimizer = one_parameter([30.0, 40.0])
-    assert clipped_step(optimizer, None, loss=1.0) == pytest.approx(50.0)
-    assert parameter.tolist() == [-30.0, -40.0]
+    assert clipped_step(optimizer, limit, loss=1.0) == pytest.approx(50.0)
+    torch.testing.assert_close(parameter.detach(), torch.tensor([-30.0 / 80.0, -40.0 / 90.0]))
 
 
 def pictures_policy():
@@ -115,15 +116,15 @@ def test_parameters_and_gradients_become_views_of_one_vector():
 def test_a_step_of_the_vector_is_a_step_of_each_parameter():
     pictures = torch.rand(8, 4, 10, 10, generator=Generator().manual_seed(0))
     together, apart = pictures_policy(), pictures_policy()
-    flat = flat_parameters(together)
-    for optimizer, network in (
-        (torch.optim.Adam([flat], lr=1e-2, fused=True), together),
-        (torch.optim.Adam(apart.parameters(), lr=1e-2), apart),
-    ):
-        for _ in range(5):
-            loss = loss_of(network, pictures)
-            loss.backward()
-            clipped_step(optimizer, 0.5, loss.item())
+    optimizer, reference = FlatAdam(flat_parameters(together), 1e-2), torch.optim.Adam(apart.parameters(), lr=1e-2)
+    for _ in range(5):
+        loss = loss_of(together, pictures)
+        loss.backward()
+        clipped_step(optimizer, 0.5, loss.item())
+        reference.zero_grad()
+        loss_of(apart, pictures).backward()
+        nn.utils.clip_grad_norm_(apart.parameters(), 0.5)
+        reference.step()
     begun = pictures_policy()
     for one, other, start in zip(*(network.parameters() for network in (together, apart, begun)), strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
@@ -151,33 +152,38 @@ def test_a_loaded_state_reaches_the_vector():
     assert (flat - before).abs().sum().item() == pytest.approx(3.0)
 
 
-def test_an_optimizer_is_set_to_new_numbers():
-    _, optimizer = one_parameter([0.0, 0.0])
-    set_learning_rate(optimizer, 0.25)
-    set_betas(optimizer, (0.5, 0.75))
-    assert (optimizer.param_groups[0]["lr"], optimizer.param_groups[0]["betas"]) == (0.25, (0.5, 0.75))
-
-
 @pytest.mark.parametrize(("beta2", "epsilon"), [(0.999, 1e-8), (0.9, 1e-8), (0.99, 1e-2)])
-def test_rectified_adam_is_radam(beta2, epsilon):
-    """Over its first, unrectified steps (five for 0.999) and the rectified ones after them."""
+@pytest.mark.parametrize("rectified", [True, False])
+def test_the_steps_are_those_of_torch(beta2, epsilon, rectified):
+    """With new numbers at each; RAdam over its first, unrectified steps (five for 0.999) and those after them."""
     generator = Generator().manual_seed(0)
-    ours, theirs = (torch.nn.Parameter(torch.linspace(-1.0, 1.0, 50)) for _ in range(2))
-    options = {"lr": 0.01, "betas": (0.9, beta2), "eps": epsilon}
-    pairs = [(ours, RectifiedAdam([ours], **options, fused=True)), (theirs, torch.optim.RAdam([theirs], **options))]
+    ours, theirs = (nn.Parameter(torch.linspace(-1.0, 1.0, 50)) for _ in range(2))
+    optimizer = FlatAdam(ours, 0.01, (0.9, beta2), epsilon, rectified=rectified)
+    kind = torch.optim.RAdam if rectified else torch.optim.Adam
+    reference = kind([theirs], lr=0.01, betas=(0.9, beta2), eps=epsilon)
     for number in range(40):
+        optimizer.learning_rate = reference.param_groups[0]["lr"] = 0.01 / (1 + number)
         gradient = torch.randn(50, generator=generator)
-        for parameter, optimizer in pairs:
-            set_learning_rate(optimizer, 0.01 / (1 + number))
-            parameter.grad = gradient.clone()
-            optimizer.step()
+        ours.grad, theirs.grad = gradient.clone(), gradient.clone()
+        optimizer.step()
+        reference.step()
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-7)
 
 
-def test_rectified_adam_keeps_its_own_rate_and_epsilon():
-    parameter = torch.nn.Parameter(torch.ones(3))
-    optimizer = RectifiedAdam([parameter], lr=0.25, eps=0.5)
-    for _ in range(8):
-        parameter.grad = torch.ones(3)
+def test_a_restored_optimizer_goes_on_as_the_one_it_was_saved_from():
+    generator = Generator().manual_seed(0)
+    gradients = torch.randn(12, 5, generator=generator)
+    parameter, twin = (nn.Parameter(torch.ones(5)) for _ in range(2))
+    optimizer = FlatAdam(parameter, 0.1, rectified=True)
+    for gradient in gradients[:6]:
+        parameter.grad = gradient
         optimizer.step()
-        assert (optimizer.param_groups[0]["lr"], optimizer.param_groups[0]["eps"]) == (0.25, 0.5)
+    restored = FlatAdam(twin, 0.1, rectified=True)
+    restored.load_state_dict({name: value.clone() for name, value in optimizer.state_dict().items()})
+    with torch.no_grad():
+        twin.copy_(parameter)
+    for gradient in gradients[6:]:
+        for each, vector in ((optimizer, parameter), (restored, twin)):
+            vector.grad = gradient
+            each.step()
+    assert torch.equal(parameter, twin)

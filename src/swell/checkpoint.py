@@ -22,7 +22,7 @@ from swell.errors import StorageError
 from swell.run_directory import storage_errors, sync_directory, write_durably
 from swell.state_tree import decode_tree, encode_tree
 
-FORMAT = 3
+FORMAT = 4
 MANIFEST, TREE, TENSORS = "MANIFEST.json", "state.json", "state.safetensors"
 LARGEST_MANIFEST = 65536
 

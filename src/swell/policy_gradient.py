@@ -11,7 +11,7 @@ from swell.actor import Actor
 from swell.hyperparameters import Hyperparameters
 from swell.invariance import BatchSizes, Tuned
 from swell.networks.policies import ActorCritic
-from swell.optimize import accumulate_gradients, clipped_step, flat_parameters, set_betas, set_learning_rate
+from swell.optimize import FlatAdam, accumulate_gradients, clipped_step, flat_parameters
 from swell.policy_batch import PolicyBatch, Preparation
 from swell.types import BatchPlan, SampleLosses
 
@@ -67,8 +67,8 @@ class PolicyGradient(Generic[Settings]):
         """Sets the optimizer to this moment and this batch; returns all the numbers that depend on them."""
         size = batch.indices.shape[0]
         tuned = self.hyperparameters.at(BatchSizes(size, size / min(plan.minibatches, size)), progress)
-        set_learning_rate(self.optimizer, tuned.learning_rate)
-        set_betas(self.optimizer, tuned.adam_betas)
+        self.optimizer.learning_rate = tuned.learning_rate
+        self.optimizer.betas = tuned.adam_betas
         return tuned
 
     def gradient_step(self, sample_losses: SampleLosses, minibatch: Tensor) -> "StepTaken":
@@ -114,15 +114,9 @@ class PolicyGradient(Generic[Settings]):
         self.actor.set_generator_state(state["exploration"])
         self.shuffle.set_state(state["shuffle"])
 
-    def make_adam(self) -> torch.optim.Adam:
+    def make_adam(self) -> FlatAdam:
         tuned = self.hyperparameters.tuned
-        return torch.optim.Adam(
-            [self._flat],
-            lr=tuned.learning_rate,
-            betas=tuned.adam_betas,
-            eps=self.step_settings.adam_epsilon,
-            fused=self._flat.device.type in ("cpu", "cuda"),
-        )
+        return FlatAdam(self._flat, tuned.learning_rate, tuned.adam_betas, self.step_settings.adam_epsilon)
 
 
 @dataclass(frozen=True)

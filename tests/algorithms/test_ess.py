@@ -47,7 +47,7 @@ def test_on_its_own_data_the_first_step_is_that_of_reinforce_with_advantages(env
     policy = twin.actor.space.kind.distribution(parameters)
     reinforce = -policy.log_prob(batch.actions) * normalized(batch.advantages)
     (reinforce + 0.5 * value_error(values, batch.returns) - 0.1 * policy.entropy()).mean().backward()
-    torch.testing.assert_close(taken[0], twin.optimizer.param_groups[0]["params"][0].grad, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(taken[0], twin.optimizer.gradient, atol=1e-5, rtol=1e-4)
     assert metrics["effective_sample_size"] == pytest.approx(1.0, abs=1e-6)
     assert metrics["penalty"] == pytest.approx(0.0, abs=1e-6)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from policy_learners import CPU, FOREVER, assert_repeats, learner_for, practise, rollout_of, weights
+from policy_learners import CPU, FOREVER, around_steps, assert_repeats, learner_for, practise, rollout_of, weights
 from scripted_envs import IdentityEnvs, ScriptedEnvs
 from swell.collect import Collector
 from swell.types import BatchPlan
@@ -94,10 +94,10 @@ def test_the_clone_divergence_is_of_the_new_policy_from_the_old():
     learner = ppg(auxiliary_epochs=2, auxiliary_minibatch_size=40, learning_rate=0.1, clone_coefficient=0.0)
     rollout, kind, seen = rollout_of(learner, ScriptedEnvs()), learner.actor.space.kind, []
 
-    def look(*_):
+    def look():
         seen.append(kind.distribution(learner.policy_parameters(rollout.states)))
 
-    learner.auxiliary_optimizer.register_step_pre_hook(look)
+    around_steps(learner.auxiliary_optimizer, before=look)
     metrics = learner.update(rollout, ONE_STEP, 0.0)
     old, new = seen
     assert metrics["clone_kl"] == pytest.approx(old.kl(new).mean().item() / 2, rel=1e-4)
@@ -143,12 +143,12 @@ def first_auxiliary_gradients(architecture):
         learner.network.auxiliary_head.weight.zero_()
     found = {}
 
-    def look(*_):
+    def look():
         trunk = [parameter.grad.abs().max().item() for parameter in learner.network.policy_encoder.parameters()]
         found["trunk"] = max(trunk)
         found["value_head"] = learner.network.value_head.weight.grad.abs().max().item()
 
-    learner.auxiliary_optimizer.register_step_pre_hook(look)
+    around_steps(learner.auxiliary_optimizer, before=look)
     learner.update(rollout_of(learner, ScriptedEnvs()), ONE_STEP, 0.0)
     return found
 
@@ -213,7 +213,7 @@ def test_the_auxiliary_phase_keeps_the_learning_rate_of_the_reference_batch():
     learner = ppg(invariance="on", reference_batch=160, learning_rate=1e-3)
     metrics = learner.update(rollout_of(learner, ScriptedEnvs()), BatchPlan(20, 1, 4), 0.0)
     assert metrics["learning_rate"] == pytest.approx(0.5e-3)
-    assert learner.auxiliary_optimizer.param_groups[0]["lr"] == 1e-3
+    assert learner.auxiliary_optimizer.learning_rate == 1e-3
 
 
 PIECES = ["phase", "phase_done", "moments", "auxiliary_optimizer", "optimizer", "average", "shuffle"]

@@ -9,6 +9,7 @@ from policy_learners import (
     FOREVER,
     EchoEnvs,
     JointEnvs,
+    around_steps,
     assert_repeats,
     gradients_of,
     learner_for,
@@ -187,7 +188,7 @@ def test_the_statistics_of_observations_move_only_at_the_end_of_an_update():
     rollout = rollout_of(learner, envs)
     learner.greedy_actions(rollout.states)
     learner.gradient_probe(rollout)
-    learner.optimizer.register_step_post_hook(lambda *_: counts.append(normalizer.count.item()))
+    around_steps(learner.optimizer, after=lambda: counts.append(normalizer.count.item()))
     learner.update(rollout, BatchPlan(20, 2, 4), 0.0)
     assert counts == [0.0] * 8
     assert normalizer.count.item() == rollout.valid.sum().item() < rollout.valid.numel()

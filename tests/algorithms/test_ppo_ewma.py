@@ -5,7 +5,7 @@ from copy import deepcopy
 import pytest
 import torch
 
-from policy_learners import CPU, FOREVER, assert_repeats, learner_for, practise, rollout_of, weights
+from policy_learners import CPU, FOREVER, around_steps, assert_repeats, learner_for, practise, rollout_of, weights
 from scripted_envs import IdentityEnvs, ScriptedEnvs
 from swell.advantages import normalized
 from swell.collect import Collector
@@ -23,7 +23,7 @@ def ewma(envs=None, **fields):
 def test_the_average_takes_one_step_for_each_gradient_step(micro_batch_size):
     learner = ewma(micro_batch_size=micro_batch_size)
     seen = [weights(learner)]
-    learner.optimizer.register_step_post_hook(lambda *_: seen.append(weights(learner)))
+    around_steps(learner.optimizer, after=lambda: seen.append(weights(learner)))
     learner.update(rollout_of(learner, ScriptedEnvs()), BatchPlan(20, 2, 4), 0.0)
     assert len(seen) == 1 + 8
     shares = torch.tensor([DECAY**age for age in range(8, -1, -1)])
@@ -124,7 +124,7 @@ def numbers_at(**fields):
     """What an update of 40 transitions in 4 minibatches says of its numbers."""
     learner = ewma(advantage_decay=0.5, learning_rate=1e-3, **fields)
     metrics = learner.update(rollout_of(learner, ScriptedEnvs()), BatchPlan(20, 1, 4), 0.0)
-    betas = learner.optimizer.param_groups[0]["betas"]
+    betas = learner.optimizer.betas
     return metrics["learning_rate"], metrics["proximal_decay"], metrics["advantage_decay"], betas
 
 

@@ -15,7 +15,7 @@ from swell.advantages import AdvantageMoments, normalized
 from swell.decoupled import DecoupledSettings, averaged, decoupled_objective
 from swell.hyperparameters import Hyperparameters
 from swell.losses import value_error
-from swell.optimize import accumulate_gradients, clipped_step, set_learning_rate, shuffled_minibatches
+from swell.optimize import accumulate_gradients, clipped_step, shuffled_minibatches
 from swell.phase_buffer import PhaseBuffer
 from swell.policy_batch import PolicyBatch, Preparation, StalenessMode
 from swell.policy_gradient import PolicyGradient, StepSettings
@@ -112,7 +112,7 @@ class PPG(PolicyGradient[PPGSettings]):
         settings = self.settings
         rate = self.hyperparameters.tuned.learning_rate
         annealed = rate * (1.0 - progress) if self.hyperparameters.anneal_learning_rate else rate
-        set_learning_rate(self.auxiliary_optimizer, annealed)
+        self.auxiliary_optimizer.learning_rate = annealed
         states, returns = self.phase.states, self.phase.returns
         device = next(self.network.parameters()).device
         cloned = torch.cat(

@@ -10,15 +10,7 @@ from torch import Generator, Tensor, nn
 
 from swell.invariance import Rule, scaled_betas, scaled_learning_rate
 from swell.losses import q_regression
-from swell.optimize import (
-    RectifiedAdam,
-    accumulate_gradients,
-    clipped_step,
-    flat_parameters,
-    set_betas,
-    set_learning_rate,
-    shuffled_minibatches,
-)
+from swell.optimize import FlatAdam, accumulate_gradients, clipped_step, flat_parameters, shuffled_minibatches
 from swell.schedules import linear
 from swell.targets import lambda_returns, successor_values
 from swell.types import BatchPlan, Rollout, SampleLosses
@@ -56,10 +48,7 @@ class PQN:
     def __init__(self, network: nn.Module, num_actions: int, settings: PQNSettings, seed: int) -> None:
         self.network = network
         self.settings = settings
-        self._flat = flat_parameters(network)
-        self.optimizer = RectifiedAdam(
-            [self._flat], lr=settings.learning_rate, fused=self._flat.device.type in ("cpu", "cuda")
-        )
+        self.optimizer = FlatAdam(flat_parameters(network), settings.learning_rate, BETAS, rectified=True)
         self.gradient_steps = 0
         self._num_actions = num_actions
         self._exploration = Generator().manual_seed(seed)
@@ -96,8 +85,8 @@ class PQN:
         if "learning-rate" in settings.invariance_rules:
             learning_rate = scaled_learning_rate(learning_rate, divisor)
         if "betas" in settings.invariance_rules:
-            set_betas(self.optimizer, scaled_betas(BETAS, divisor))
-        set_learning_rate(self.optimizer, learning_rate)
+            self.optimizer.betas = scaled_betas(BETAS, divisor)
+        self.optimizer.learning_rate = learning_rate
         return learning_rate
 
     def update(self, rollout: Rollout, plan: BatchPlan, progress: float) -> dict[str, float]:
