@@ -9,9 +9,9 @@ from torch import nn
 from swell.networks.encoders import (
     MINATAR_CONVOLUTIONS,
     NATURE_CONVOLUTIONS,
-    ChannelNorm,
     ImageEncoder,
     ImpalaEncoder,
+    NormedMap,
     ResidualConvolutions,
     VectorEncoder,
     dense_block,
@@ -64,10 +64,45 @@ def test_a_cnn_says_the_same_of_pictures_laid_out_either_way():
     torch.testing.assert_close(encoder(planes), encoder(planes.contiguous(memory_format=torch.channels_last)))
 
 
-def test_channel_norms_stay_when_asked_for():
-    assert ChannelNorm in {
-        type(part) for part in ImageEncoder((4, 10, 10), MINATAR_CONVOLUTIONS, 16, "channels").modules()
-    }
+def plain(encoder, pictures):
+    """What an ImageEncoder computes, with maps as torch lays them out by itself: (channel, row, column)."""
+    maps = pictures.float() / (255.0 if pictures.dtype == torch.uint8 else 1.0)
+    for layer in encoder.convolutions:
+        if isinstance(layer, nn.Conv2d):
+            maps = nn.functional.conv2d(maps, layer.weight.contiguous(), layer.bias, layer.stride)
+        elif isinstance(layer, NormedMap) and len(layer.norm.normalized_shape) == 1:
+            mean, variance = maps.mean(1, keepdim=True), maps.var(1, correction=0, keepdim=True)
+            scale, shift = (weight.view(-1, 1, 1) for weight in (layer.norm.weight, layer.norm.bias))
+            maps = (scale * (maps - mean) / (variance + 1e-6).sqrt() + shift).relu()
+        elif isinstance(layer, NormedMap):
+            scale, shift = (weight.permute(2, 0, 1) for weight in (layer.norm.weight, layer.norm.bias))
+            maps = nn.functional.layer_norm(maps, maps.shape[1:], scale, shift).relu()
+        else:
+            maps = maps.relu()
+    linear, *rest = encoder.dense
+    _, channels, height, width = maps.shape
+    weight = linear.weight.view(-1, height, width, channels).permute(0, 3, 1, 2).flatten(1)
+    return nn.Sequential(*rest)(nn.functional.linear(maps.flatten(1), weight, linear.bias))
+
+
+@pytest.mark.parametrize("norm_over", ["channels", "map", "none"])
+@pytest.mark.parametrize(
+    ("shape", "convolutions"), [((4, 84, 84), NATURE_CONVOLUTIONS), ((4, 10, 10), MINATAR_CONVOLUTIONS)]
+)
+def test_the_layout_of_maps_changes_neither_features_nor_gradients(shape, convolutions, norm_over):
+    torch.manual_seed(0)
+    encoder = ImageEncoder(shape, convolutions, 16, norm_over)
+    for parameter in encoder.parameters():  # scales and shifts that tell positions apart
+        parameter.data += 0.1 * torch.rand_like(parameter)
+    pictures = torch.randint(0, 256, (5, *shape), dtype=torch.uint8)
+    fast, slow = encoder(pictures), plain(encoder, pictures)
+    torch.testing.assert_close(fast, slow, rtol=1e-4, atol=1e-5)
+    weights = torch.rand(5, 16)
+    found, expected = (
+        torch.autograd.grad((weights * features).sum(), list(encoder.parameters())) for features in (fast, slow)
+    )
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
 def test_the_impala_encoder_has_the_published_number_of_parameters():

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from swell.errors import ConfigError
-from swell.networks.encoders import WIDE_CONVOLUTIONS, ChannelNorm, ImageEncoder, MultiSkipEncoder, as_float
+from swell.networks.encoders import WIDE_CONVOLUTIONS, ImageEncoder, MultiSkipEncoder, as_float
 from swell.networks.heads import make_q_network, resolve_network
 
 ATARI = (4, 84, 84)
@@ -69,13 +69,6 @@ def test_the_release_head_makes_q_values_that_sum_to_zero():
 def test_bytes_become_shares_and_flags_become_ones():
     assert as_float(torch.tensor([0, 255], dtype=torch.uint8)).tolist() == [0.0, 1.0]
     assert as_float(torch.tensor([False, True])).tolist() == [0.0, 1.0]
-
-
-def test_the_channel_norm_averages_the_channels_of_each_pixel():
-    images = torch.randn(2, 8, 3, 3)
-    normed = ChannelNorm(8)(images)
-    torch.testing.assert_close(normed.mean(dim=1), torch.zeros(2, 3, 3), atol=1e-5, rtol=0.0)
-    torch.testing.assert_close(normed.var(dim=1, correction=0), torch.ones(2, 3, 3), atol=1e-3, rtol=0.0)
 
 
 def test_pictures_with_channels_last_are_turned_round():
