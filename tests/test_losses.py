@@ -11,6 +11,7 @@ from torch import Generator, Tensor
 from swell.losses import (
     capped_behavior,
     clipped_surrogate,
+    clipped_surrogate_slopes,
     clipped_value_error,
     decoupled_clip,
     effective_sample_size,
@@ -18,6 +19,7 @@ from swell.losses import (
     k3_penalty,
     log_effective_sample_size,
     q_regression,
+    q_regression_slopes,
     squared_log_ratio,
     unclipped_surrogate,
     value_error,
@@ -43,6 +45,24 @@ def gradient(losses: Tensor, inputs: Tensor) -> Tensor:
 def test_q_regression_looks_only_at_the_chosen_action():
     q_values = torch.tensor([[1.0, 5.0], [2.0, 7.0]])
     assert q_regression(q_values, torch.tensor([1, 0]), torch.tensor([2.0, 2.5])).tolist() == [9.0, 0.25]
+
+
+def test_the_slopes_of_q_regression_are_its_gradients():
+    q_values = torch.randn(6, 3, requires_grad=True)
+    actions, targets = torch.tensor([0, 1, 2, 0, 1, 2]), torch.randn(6)
+    expected = q_regression(q_values, actions, targets)
+    losses, slopes = q_regression_slopes(q_values.detach(), actions, targets)
+    torch.testing.assert_close(losses, expected.detach())
+    torch.testing.assert_close(slopes, gradient(expected, q_values))
+
+
+@pytest.mark.parametrize("clip_range", [0.0, *CLIP_RANGES, math.inf])
+def test_the_slopes_of_the_clipped_surrogate_are_its_gradients(clip_range):
+    log_probs, _, behavior, advantages = random_batch()
+    expected = clipped_surrogate(log_probs, behavior, advantages, clip_range)
+    losses, slopes = clipped_surrogate_slopes(log_probs.detach(), behavior, advantages, clip_range)
+    torch.testing.assert_close(losses, expected.detach())
+    torch.testing.assert_close(slopes, gradient(expected, log_probs))
 
 
 @pytest.mark.parametrize("clip_range", CLIP_RANGES)

@@ -13,6 +13,7 @@ from swell.networks.policies import make_actor_critic
 from swell.optimize import (
     FlatAdam,
     accumulate_gradients,
+    by_autograd,
     clipped_step,
     flat_parameters,
     shuffled_minibatches,
@@ -47,10 +48,10 @@ def test_micro_batches_give_the_gradient_of_the_whole_minibatch(micro_batch_size
     def sample_losses(chosen):
         return network(inputs[chosen]).square().squeeze(1)
 
-    whole = accumulate_gradients(sample_losses, torch.arange(32), 32)
+    whole = accumulate_gradients(by_autograd(sample_losses), torch.arange(32), 32)
     expected = network.weight.grad.clone()
     network.zero_grad()
-    parts = accumulate_gradients(sample_losses, torch.arange(32), micro_batch_size)
+    parts = accumulate_gradients(by_autograd(sample_losses), torch.arange(32), micro_batch_size)
     torch.testing.assert_close(network.weight.grad, expected)
     assert parts == pytest.approx(whole)
 

@@ -21,6 +21,14 @@ def q_regression(q_values: Tensor, actions: Tensor, targets: Tensor) -> Tensor:
     return (chosen - targets).square()
 
 
+def q_regression_slopes(q_values: Tensor, actions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """The losses of `q_regression`, [B], and their slopes ∂loss/∂Q, [B, A]: 2 (Q(s, a) − G) at a, zero elsewhere."""
+    chosen = actions.unsqueeze(1)
+    errors = q_values.gather(1, chosen).squeeze(1).sub_(targets)
+    slopes = torch.zeros_like(q_values).scatter_(1, chosen, errors.mul(2.0).unsqueeze_(1))
+    return errors.square_(), slopes
+
+
 def clipped_surrogate(log_probs: Tensor, behavior_log_probs: Tensor, advantages: Tensor, clip_range: float) -> Tensor:
     """−min(ρA, clip(ρ, 1 − ε, 1 + ε)A), ρ = exp(ℓ − ℓ_b): PPO (arXiv 1707.06347). ε of 0 or ∞ does not clip."""
     log_ratios = log_probs - behavior_log_probs
@@ -28,6 +36,18 @@ def clipped_surrogate(log_probs: Tensor, behavior_log_probs: Tensor, advantages:
     if not _clips(clip_range):
         return unclipped
     return torch.maximum(unclipped, -advantages * _clipped_log(log_ratios, clip_range).exp())
+
+
+def clipped_surrogate_slopes(
+    log_probs: Tensor, behavior_log_probs: Tensor, advantages: Tensor, clip_range: float
+) -> tuple[Tensor, Tensor]:
+    """The losses of `clipped_surrogate` and their slopes ∂loss/∂ℓ: −ρA, or 0 where the clip holds the loss."""
+    log_ratios = log_probs - behavior_log_probs
+    unclipped = log_ratios.exp().mul_(advantages).neg_()
+    if not _clips(clip_range):
+        return unclipped, unclipped
+    clipped = _clipped_log(log_ratios, clip_range).exp_().mul_(advantages).neg_()
+    return torch.maximum(unclipped, clipped), unclipped * (unclipped >= clipped)
 
 
 def capped_behavior(log_probs: Tensor, behavior_log_probs: Tensor, cap: float = IMPORTANCE_RATIO_CAP) -> Tensor:

@@ -123,14 +123,28 @@ def shuffled_minibatches(indices: Tensor, minibatches: int, epochs: int, generat
         yield from indices[order].tensor_split(min(minibatches, count))
 
 
-def accumulate_gradients(sample_losses: Callable[[Tensor], Tensor], minibatch: Tensor, micro_batch_size: int) -> float:
-    """Adds the gradient of the minibatch's mean loss to `.grad`, one micro-batch of activations at a time."""
-    total = 0.0
-    for micro_batch in minibatch.split(micro_batch_size):
-        loss = sample_losses(micro_batch).sum() / minibatch.shape[0]
+AddGradient = Callable[[Tensor, int], float]
+"""From indices of samples and the size of the minibatch they belong to: adds ∂(their losses / that size) to `.grad` and
+returns their share of the minibatch's mean loss."""
+
+
+def by_autograd(sample_losses: Callable[[Tensor], Tensor]) -> AddGradient:
+    """The gradient of any losses, from indices [B] to losses [B]."""
+
+    def add_gradient(chosen: Tensor, minibatch_size: int) -> float:
+        loss = sample_losses(chosen).sum() / minibatch_size
         loss.backward()
-        total += loss.item()
-    return total
+        return loss.item()
+
+    return add_gradient
+
+
+def accumulate_gradients(add_gradient: AddGradient, minibatch: Tensor, micro_batch_size: int) -> float:
+    """Adds the gradient of the minibatch's mean loss to `.grad`, one micro-batch of activations at a time."""
+    size = minibatch.shape[0]
+    if size <= micro_batch_size:
+        return add_gradient(minibatch, size)
+    return sum(add_gradient(micro_batch, size) for micro_batch in minibatch.split(micro_batch_size))
 
 
 def clipped_step(optimizer: FlatAdam, max_gradient_norm: float | None, loss: float) -> float:

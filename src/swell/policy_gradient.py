@@ -11,9 +11,10 @@ from swell.actor import Actor
 from swell.hyperparameters import Hyperparameters
 from swell.invariance import BatchSizes, Tuned
 from swell.networks.policies import ActorCritic
-from swell.optimize import FlatAdam, accumulate_gradients, clipped_step, flat_parameters
+from swell.networks.policy_chain import policy_chain_of
+from swell.optimize import AddGradient, FlatAdam, accumulate_gradients, clipped_step, flat_parameters
 from swell.policy_batch import PolicyBatch, Preparation
-from swell.types import BatchPlan, SampleLosses
+from swell.types import BatchPlan
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class PolicyGradient(Generic[Settings]):
         self.step_settings = step_settings
         self.settings = settings
         self._flat = flat_parameters(self.network)
+        self.chain = actor.chain = policy_chain_of(self.network)
         self.optimizer = self.make_adam()
         self.gradient_steps = 0
         self.shuffle = Generator().manual_seed(seed)
@@ -71,9 +73,9 @@ class PolicyGradient(Generic[Settings]):
         self.optimizer.betas = tuned.adam_betas
         return tuned
 
-    def gradient_step(self, sample_losses: SampleLosses, minibatch: Tensor) -> "StepTaken":
+    def gradient_step(self, add_gradient: AddGradient, minibatch: Tensor) -> "StepTaken":
         settings = self.step_settings
-        loss = accumulate_gradients(sample_losses, minibatch, settings.micro_batch_size)
+        loss = accumulate_gradients(add_gradient, minibatch, settings.micro_batch_size)
         norm = clipped_step(self.optimizer, settings.max_gradient_norm, loss)
         self.gradient_steps += 1
         return StepTaken(loss, norm)

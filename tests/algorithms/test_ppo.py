@@ -26,6 +26,27 @@ from swell.types import BatchPlan
 ONE_STEP = BatchPlan(20, 1, 1)
 
 
+@pytest.mark.parametrize("architecture", ["dual", "shared", "detached"])
+@pytest.mark.parametrize("envs", [ScriptedEnvs, JointEnvs, EchoEnvs])
+def test_the_written_gradient_is_that_of_autograd(envs, architecture):
+    """After a few updates on the same data, so that ratios differ from one and some are clipped."""
+    fields = {"entropy_coefficient": 0.1, "clip_range": 0.05, "hidden": (16, 8), "learning_rate": 0.03}
+    written, recorded = (
+        learner_for(envs(), architecture=architecture, normalize_observations=True, **fields) for _ in range(2)
+    )
+    recorded.chain = None
+    rollout = rollout_of(written, envs())
+    metrics = [], []
+    for learner, found in zip((written, recorded), metrics, strict=True):
+        taken = gradients_of(learner)
+        found += [learner.update(rollout, BatchPlan(20, 2, 3), 0.0), *taken]
+    assert len(metrics[0]) == 1 + 6
+    assert metrics[0][0] == pytest.approx(metrics[1][0], rel=1e-3, abs=1e-5)
+    assert metrics[0][0]["clip_fraction"] > 0.0
+    for one, other in zip(metrics[0][1:], metrics[1][1:], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
+
+
 @pytest.mark.parametrize("envs", [ScriptedEnvs, JointEnvs, EchoEnvs])
 def test_the_first_ratio_is_one_on_fresh_data(envs):
     learner = learner_for(envs(), advantage_norm="none")
@@ -61,13 +82,13 @@ def advantages_trained_on(monkeypatch, norm, micro_batch_size):
     """What the loss got in an epoch of four minibatches, as (advantages of each minibatch, unscaled advantages)."""
     envs, seen = ScriptedEnvs(num_envs=4), []
     learner = learner_for(envs, advantage_norm=norm, micro_batch_size=micro_batch_size)
-    original = ppo.clipped_surrogate
+    original = ppo.clipped_surrogate_slopes
 
     def spy(log_probs, behavior, advantages, clip_range):
         seen.append(advantages.clone())
         return original(log_probs, behavior, advantages, clip_range)
 
-    monkeypatch.setattr(ppo, "clipped_surrogate", spy)
+    monkeypatch.setattr(ppo, "clipped_surrogate_slopes", spy)
     rollout = rollout_of(learner, envs)
     plain = learner.preparation.peek(rollout).advantages
     learner.update(rollout, BatchPlan(20, 1, 4), 0.0)

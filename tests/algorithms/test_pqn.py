@@ -39,6 +39,17 @@ def learner_for(envs, settings=SETTINGS, seed=0):
     return PQN(network, num_actions, settings, seed)
 
 
+def test_the_written_gradient_is_that_of_autograd():
+    envs = ScriptedEnvs()
+    written, recorded = (learner_for(envs, replace(SETTINGS, micro_batch_size=7, loss_coefficient=0.5)) for _ in "12")
+    recorded._chain = None
+    rollout = Collector(ScriptedEnvs(), 20, CPU).collect(written, 20, 10**9)
+    metrics = [learner.update(rollout, BatchPlan(20, 2, 4), 0.0) for learner in (written, recorded)]
+    assert metrics[0] == pytest.approx(metrics[1], rel=1e-4)
+    for one, other in zip(written.network.parameters(), recorded.network.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
 class StepValue(nn.Module):
     """Q(s, ·) = (0, 10 · step): the greedy action is 1 and the value is known."""
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from swell.advantages import normalized
 from swell.losses import effective_sample_size, ess_policy_loss, k3_penalty
-from swell.optimize import shuffled_minibatches
+from swell.optimize import by_autograd, shuffled_minibatches
 from swell.policy_batch import PolicyBatch
 from swell.policy_gradient import PolicyGradient, distance
 from swell.tally import Tally
@@ -56,7 +56,8 @@ class ESSPPO(PolicyGradient[ESSSettings]):
                     advantages[minibatch] = normalized(batch.advantages[minibatch])
                 trust = self._trust(batch, minibatch, pool)
                 tally.add(effective_sample_size=trust.unsqueeze(0))
-                steps.append(self.gradient_step(self._objective(batch, advantages, trust, pool, tally), minibatch))
+                sample_losses = self._objective(batch, advantages, trust, pool, tally)
+                steps.append(self.gradient_step(by_autograd(sample_losses), minibatch))
             if self.settings.target_kl is not None and tally.mean("approx_kl") > self.settings.target_kl:
                 break
         self.actor.observe(batch.states, batch.indices)

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from swell.advantages import normalized
-from swell.losses import clipped_surrogate, decoupled_clip
-from swell.optimize import shuffled_minibatches
+from swell.losses import clipped_surrogate, clipped_surrogate_slopes, decoupled_clip, value_error
+from swell.networks.written_gradients import Tape
+from swell.optimize import AddGradient, by_autograd, shuffled_minibatches
 from swell.policy_batch import PolicyBatch, StalenessMode
 from swell.policy_gradient import PolicyGradient, distance
 from swell.tally import Tally
@@ -42,11 +43,11 @@ class PPO(PolicyGradient[PPOSettings]):
         steps, tally = [], Tally()
         for _ in range(plan.epochs):
             tally = Tally()
-            sample_losses = self._objective(batch, advantages, tally)
+            add_gradient = self._add_gradient(batch, advantages, tally)
             for minibatch in shuffled_minibatches(batch.indices, plan.minibatches, 1, self.shuffle):
                 if self.settings.advantage_norm == "minibatch":
                     advantages[minibatch] = normalized(batch.advantages[minibatch])
-                steps.append(self.gradient_step(sample_losses, minibatch))
+                steps.append(self.gradient_step(add_gradient, minibatch))
             if self.settings.target_kl is not None and tally.mean("approx_kl") > self.settings.target_kl:
                 break
         self.actor.observe(batch.states, batch.indices)
@@ -83,3 +84,37 @@ class PPO(PolicyGradient[PPOSettings]):
             return policy_loss + settings.value_coefficient * value_loss - settings.entropy_coefficient * entropy
 
         return sample_losses
+
+    def _add_gradient(self, batch: PolicyBatch, advantages: Tensor, tally: Tally) -> AddGradient:
+        """The gradient of `_objective`: written out in its usual form, if the network is a chain; else by autograd."""
+        settings, chain, kind = self.settings, self.chain, self.actor.space.kind
+        behavior, proximal = batch.anchors(settings.staleness_mode)
+        if chain is None or proximal is not behavior or settings.value_clip_range is not None:
+            return by_autograd(self._objective(batch, advantages, tally))
+
+        @torch.inference_mode()
+        def add_gradient(chosen: Tensor, minibatch_size: int) -> float:
+            tape: Tape = []
+            parameters, values = chain.forward(batch.states[chosen], tape)
+            actions, old_log_probs, returns = batch.actions[chosen], behavior[chosen], batch.returns[chosen]
+            distribution = kind.distribution(parameters)
+            log_probs, entropy = distribution.log_prob(actions), distribution.entropy()
+            policy_loss, slopes = clipped_surrogate_slopes(
+                log_probs, old_log_probs, advantages[chosen], settings.clip_range
+            )
+            parameter_slopes = slopes.unsqueeze(1) * distribution.score(actions)
+            if settings.entropy_coefficient:
+                parameter_slopes.sub_(distribution.entropy_slopes(), alpha=settings.entropy_coefficient)
+            value_slopes = (values - returns).mul_(2.0 * settings.value_coefficient / minibatch_size)
+            chain.backward(parameter_slopes.div_(minibatch_size), value_slopes, tape)
+            value_loss = value_error(values, returns)
+            tally.add(
+                policy_loss=policy_loss,
+                value_loss=value_loss,
+                entropy=entropy,
+                **distance(log_probs, old_log_probs, settings.clip_range),
+            )
+            losses = policy_loss + settings.value_coefficient * value_loss - settings.entropy_coefficient * entropy
+            return losses.sum().item() / minibatch_size
+
+        return add_gradient

@@ -10,7 +10,7 @@ from swell.actor import Actor
 from swell.advantages import AdvantageMoments, normalized
 from swell.decoupled import DecoupledSettings, averaged, decoupled_objective
 from swell.hyperparameters import Hyperparameters
-from swell.optimize import shuffled_minibatches
+from swell.optimize import by_autograd, shuffled_minibatches
 from swell.policy_batch import PolicyBatch, Preparation
 from swell.policy_gradient import PolicyGradient, StepSettings
 from swell.tally import Tally
@@ -45,7 +45,7 @@ class PPOEWMA(PolicyGradient[DecoupledSettings]):
         sample_losses = self._objective(batch, advantages, tally)
         steps = []
         for minibatch in shuffled_minibatches(batch.indices, plan.minibatches, plan.epochs, self.shuffle):
-            steps.append(self.gradient_step(sample_losses, minibatch))
+            steps.append(self.gradient_step(by_autograd(sample_losses), minibatch))
             self.average.step(self.network, tuned.proximal_decay)
         self.actor.observe(batch.states, batch.indices)
         self.average.copy_buffers(self.network)

@@ -9,8 +9,17 @@ import torch
 from torch import Generator, Tensor, nn
 
 from swell.invariance import Rule, scaled_betas, scaled_learning_rate
-from swell.losses import q_regression
-from swell.optimize import FlatAdam, accumulate_gradients, clipped_step, flat_parameters, shuffled_minibatches
+from swell.losses import q_regression, q_regression_slopes
+from swell.networks.written_gradients import Tape, chain_of
+from swell.optimize import (
+    AddGradient,
+    FlatAdam,
+    accumulate_gradients,
+    by_autograd,
+    clipped_step,
+    flat_parameters,
+    shuffled_minibatches,
+)
 from swell.schedules import linear
 from swell.targets import lambda_returns, successor_values
 from swell.types import BatchPlan, Rollout, SampleLosses
@@ -49,15 +58,17 @@ class PQN:
         self.network = network
         self.settings = settings
         self.optimizer = FlatAdam(flat_parameters(network), settings.learning_rate, BETAS, rectified=True)
+        self._chain = chain_of(network)
         self.gradient_steps = 0
         self._num_actions = num_actions
         self._exploration = Generator().manual_seed(seed)
         self._shuffle = Generator().manual_seed(seed + 1)
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def act(self, observations: Tensor, progress: float) -> tuple[Tensor, dict[str, Tensor]]:
         """ε-greedy actions, and the value max_a Q(s, a) of each state, which the targets need later."""
-        values, actions = self.network(observations).max(dim=1)
+        q_values = self.network(observations) if self._chain is None else self._chain.forward(observations, [])
+        values, actions = q_values.max(dim=1)
         count = observations.shape[0]
         explores = torch.rand(count, generator=self._exploration) < self.epsilon(progress)
         random_actions = torch.randint(self._num_actions, (count,), generator=self._exploration)
@@ -91,13 +102,13 @@ class PQN:
 
     def update(self, rollout: Rollout, plan: BatchPlan, progress: float) -> dict[str, float]:
         """Regresses Q(s, a) on the λ-returns, `plan.epochs` times over the rollout."""
-        indices, sample_losses = self.gradient_probe(rollout)
+        indices, add_gradient = rollout.valid_indices, self._add_gradient(rollout)
         learning_rate = self.learning_rate(indices.shape[0], progress)
         learning_rate = self._configure(learning_rate, indices.shape[0] / min(plan.minibatches, indices.shape[0]))
         losses: list[float] = []
         norms: list[float] = []
         for minibatch in shuffled_minibatches(indices, plan.minibatches, plan.epochs, self._shuffle):
-            losses.append(accumulate_gradients(sample_losses, minibatch, self.settings.micro_batch_size))
+            losses.append(accumulate_gradients(add_gradient, minibatch, self.settings.micro_batch_size))
             norms.append(clipped_step(self.optimizer, self.settings.max_gradient_norm, losses[-1]))
         self.gradient_steps += len(losses)
         return {
@@ -124,6 +135,25 @@ class PQN:
             return self.settings.loss_coefficient * q_regression(q_values, actions[chosen], targets[chosen])
 
         return indices, sample_losses
+
+    def _add_gradient(self, rollout: Rollout) -> AddGradient:
+        """The gradient of the losses of `gradient_probe`, by the network's own chain of layers if it is one."""
+        chain = self._chain
+        if chain is None:
+            return by_autograd(self.gradient_probe(rollout)[1])
+        targets = self.targets(rollout).flatten()
+        states, actions = rollout.states, rollout.actions.flatten()
+
+        @torch.inference_mode()
+        def add_gradient(chosen: Tensor, minibatch_size: int) -> float:
+            tape: Tape = []
+            q_values = chain.forward(states[chosen], tape)
+            losses, slopes = q_regression_slopes(q_values, actions[chosen], targets[chosen])
+            share = self.settings.loss_coefficient / minibatch_size
+            chain.backward(slopes.mul_(share), tape)
+            return losses.sum().item() * share
+
+        return add_gradient
 
     @torch.no_grad()
     def targets(self, rollout: Rollout) -> Tensor:

@@ -1,0 +1,237 @@
+"""Gradients of plain networks, written out layer by layer.
+
+Autograd records every operation and plays it back; on a small network that takes longer than the arithmetic. The
+layers of most of our networks need a line or two each. What they add to `.grad` is what `backward` would add, but for
+rounding, and tests hold that.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol, cast
+
+import torch
+from torch import Tensor, nn
+
+from swell.networks.encoders import ChannelsFirst, ImageEncoder, NormedMap, VectorEncoder, as_float
+
+Tape = list[Any]
+"""What the layers of a forward pass leave for the way back: last in, first out."""
+
+
+class Layer(Protocol):
+    """One step of a chain. The way back adds to the gradients of its parameters, as autograd does."""
+
+    def forward(self, inputs: Tensor, tape: Tape) -> Tensor: ...
+
+    def backward(self, slopes: Tensor, tape: Tape, wanted: bool) -> Tensor:
+        """From ∂loss/∂outputs to ∂loss/∂inputs; what it returns means nothing where it is not `wanted`."""
+        ...
+
+
+class Chain:
+    """Layers one after the other. Its tensors share their memory with those of the modules it was made of."""
+
+    def __init__(self, layers: Sequence[Layer]) -> None:
+        self._layers = layers
+        first_trained = next(number for number, layer in enumerate(layers) if not isinstance(layer, _Input))
+        self._way_back = [(layer, number > first_trained) for number, layer in enumerate(layers)][first_trained:][::-1]
+
+    def forward(self, inputs: Tensor, tape: Tape) -> Tensor:
+        """The outputs; gradients are never recorded, so call it where they are off."""
+        for layer in self._layers:
+            inputs = layer.forward(inputs, tape)
+        return inputs
+
+    def backward(self, slopes: Tensor, tape: Tape, wanted: bool = False) -> Tensor:
+        for layer, needed in self._way_back:
+            slopes = layer.backward(slopes, tape, needed or wanted)
+        return slopes
+
+
+def chain_of(*modules: nn.Module) -> Chain | None:
+    """The modules one after the other, or None if one of them is of a kind that only autograd can do.
+
+    Each parameter needs its `.grad`, and neither may be replaced afterwards; see `flat_parameters`.
+    """
+    layers = [_layer(module) for module in _unrolled(modules)]
+    return None if None in layers else Chain(cast("list[Layer]", layers))
+
+
+def _unrolled(modules: Sequence[nn.Module]) -> list[nn.Module]:
+    """Encoders and sequences become their parts, with what their `forward` does between them."""
+    unrolled: list[nn.Module] = []
+    for module in modules:
+        match module:
+            case nn.Sequential():
+                unrolled += _unrolled(list(module))
+            case VectorEncoder():
+                unrolled += [_Vectors(), *_unrolled([module.blocks])]
+            case ImageEncoder():
+                unrolled += [_Pictures(), *_unrolled([module.convolutions]), _Flattened(), *_unrolled([module.dense])]
+            case nn.Identity():
+                pass
+            case _:
+                unrolled.append(module)
+    return unrolled
+
+
+def _layer(module: nn.Module) -> Layer | None:
+    match module:
+        case _Input() | _Flattened():
+            return module
+        case ChannelsFirst():
+            return _Turned()
+        case nn.Linear():
+            return _Linear(module)
+        case nn.Conv2d(padding=(0, 0), dilation=(1, 1), groups=1):
+            return _Convolution(module)
+        case nn.LayerNorm():
+            return _Norm(module)
+        case NormedMap():
+            return _NormedMap(module)
+        case nn.ReLU():
+            return _ReLU()
+        case nn.Tanh():
+            return _Tanh()
+        case _:
+            return None
+
+
+class _Input(nn.Module):
+    """A layer before all trained ones: the way back never reaches it."""
+
+    def forward(self, inputs: Tensor, tape: Tape) -> Tensor:
+        raise NotImplementedError
+
+    def backward(self, slopes: Tensor, tape: Tape, wanted: bool) -> Tensor:
+        return slopes
+
+
+class _Turned(_Input):
+    def forward(self, inputs: Tensor, tape: Tape) -> Tensor:
+        return inputs.permute(0, 3, 1, 2)
+
+
+class _Vectors(_Input):
+    def forward(self, inputs: Tensor, tape: Tape) -> Tensor:
+        return as_float(inputs).flatten(1)
+
+
+class _Pictures(_Input):
+    def forward(self, inputs: Tensor, tape: Tape) -> Tensor:
+        return as_float(inputs, torch.channels_last)
+
+
+class _Flattened(nn.Module):
+    """[B, C, H, W] to [B, H · W · C]."""
+
+    def forward(self, inputs: Tensor, tape: Tape) -> Tensor:
+        rows = inputs.permute(0, 2, 3, 1)
+        tape.append(rows.shape)
+        return rows.flatten(1)
+
+    def backward(self, slopes: Tensor, tape: Tape, wanted: bool) -> Tensor:
+        return slopes.view(tape.pop()).permute(0, 3, 1, 2)
+
+
+class _Trained:
+    """The weight and the bias of a layer, with their gradients."""
+
+    def __init__(self, module: nn.Linear | nn.Conv2d | nn.LayerNorm) -> None:
+        weight, bias = module.weight, module.bias
+        assert weight.grad is not None and bias is not None and bias.grad is not None
+        self.weight, self.bias = weight.detach(), bias.detach()
+        self.weight_gradient, self.bias_gradient = weight.grad, bias.grad
+
+
+class _Linear(_Trained):
+    def forward(self, inputs: Tensor, tape: Tape) -> Tensor:
+        tape.append(inputs)
+        return torch.addmm(self.bias, inputs, self.weight.t())
+
+    def backward(self, slopes: Tensor, tape: Tape, wanted: bool) -> Tensor:
+        self.weight_gradient.addmm_(slopes.t(), tape.pop())
+        self.bias_gradient.add_(slopes.sum(0))
+        return slopes.mm(self.weight) if wanted else slopes
+
+
+class _Convolution(_Trained):
+    def __init__(self, module: nn.Conv2d) -> None:
+        super().__init__(module)
+        self._stride = (module.stride[0], module.stride[1])
+
+    def forward(self, inputs: Tensor, tape: Tape) -> Tensor:
+        tape.append(inputs)
+        return torch.conv2d(inputs, self.weight, self.bias, self._stride)
+
+    def backward(self, slopes: Tensor, tape: Tape, wanted: bool) -> Tensor:
+        input_slopes, weight_slopes, bias_slopes = torch.ops.aten.convolution_backward(
+            slopes,
+            tape.pop(),
+            self.weight,
+            bias_sizes=self.bias.shape,
+            stride=self._stride,
+            padding=(0, 0),
+            dilation=(1, 1),
+            transposed=False,
+            output_padding=(0, 0),
+            groups=1,
+            output_mask=(wanted, True, True),
+        )
+        self.weight_gradient.add_(weight_slopes)
+        self.bias_gradient.add_(bias_slopes)
+        return input_slopes
+
+
+class _Norm(_Trained):
+    def __init__(self, module: nn.LayerNorm) -> None:
+        super().__init__(module)
+        self._shape, self._epsilon = module.normalized_shape, module.eps
+
+    def forward(self, inputs: Tensor, tape: Tape) -> Tensor:
+        outputs, mean, deviation = torch.native_layer_norm(inputs, self._shape, self.weight, self.bias, self._epsilon)
+        tape.append((inputs, mean, deviation))
+        return outputs
+
+    def backward(self, slopes: Tensor, tape: Tape, wanted: bool) -> Tensor:
+        inputs, mean, deviation = tape.pop()
+        input_slopes, weight_slopes, bias_slopes = torch.ops.aten.native_layer_norm_backward(
+            slopes, inputs, self._shape, mean, deviation, self.weight, self.bias, (True, True, True)
+        )
+        self.weight_gradient.add_(weight_slopes)
+        self.bias_gradient.add_(bias_slopes)
+        return input_slopes
+
+
+class _ReLU:
+    """In place: no layer before it keeps its own outputs."""
+
+    def forward(self, inputs: Tensor, tape: Tape) -> Tensor:
+        tape.append(inputs.relu_())
+        return inputs
+
+    def backward(self, slopes: Tensor, tape: Tape, wanted: bool) -> Tensor:
+        return torch.ops.aten.threshold_backward(slopes, tape.pop(), 0)
+
+
+class _Tanh:
+    """In place, as _ReLU."""
+
+    def forward(self, inputs: Tensor, tape: Tape) -> Tensor:
+        tape.append(inputs.tanh_())
+        return inputs
+
+    def backward(self, slopes: Tensor, tape: Tape, wanted: bool) -> Tensor:
+        return torch.ops.aten.tanh_backward(slopes, tape.pop())
+
+
+class _NormedMap:
+    def __init__(self, module: NormedMap) -> None:
+        self._norm, self._relu = _Norm(module.norm), _ReLU()
+
+    def forward(self, inputs: Tensor, tape: Tape) -> Tensor:
+        rows = self._norm.forward(inputs.permute(0, 2, 3, 1), tape)
+        return self._relu.forward(rows, tape).permute(0, 3, 1, 2)
+
+    def backward(self, slopes: Tensor, tape: Tape, wanted: bool) -> Tensor:
+        rows = self._relu.backward(slopes.permute(0, 2, 3, 1), tape, wanted)
+        return self._norm.backward(rows, tape, wanted).permute(0, 3, 1, 2)
