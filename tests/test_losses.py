@@ -23,6 +23,7 @@ from swell.losses import (
     squared_log_ratio,
     unclipped_surrogate,
     value_error,
+    value_error_slopes,
 )
 
 CLIP_RANGES = [0.05, 0.2, 0.9, 1.0, 2.5]
@@ -63,6 +64,19 @@ def test_the_slopes_of_the_clipped_surrogate_are_its_gradients(clip_range):
     losses, slopes = clipped_surrogate_slopes(log_probs.detach(), behavior, advantages, clip_range)
     torch.testing.assert_close(losses, expected.detach())
     torch.testing.assert_close(slopes, gradient(expected, log_probs))
+
+
+@pytest.mark.parametrize("clip_range", [None, 0.2, 1.0])
+def test_the_slopes_of_value_errors_are_their_gradients(clip_range):
+    values, old_values, returns, _ = random_batch(spread=1.0)
+    old_values = None if clip_range is None else old_values
+    if old_values is None:
+        expected = value_error(values, returns)
+    else:
+        expected = clipped_value_error(values, old_values, returns, clip_range)
+    losses, slopes = value_error_slopes(values.detach(), returns, old_values, clip_range or 0.0)
+    torch.testing.assert_close(losses, expected.detach())
+    torch.testing.assert_close(slopes, gradient(expected, values))
 
 
 @pytest.mark.parametrize("clip_range", CLIP_RANGES)

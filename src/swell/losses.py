@@ -99,6 +99,18 @@ def clipped_value_error(values: Tensor, old_values: Tensor, returns: Tensor, cli
     return torch.maximum((values - returns).square(), (clipped - returns).square())
 
 
+def value_error_slopes(
+    values: Tensor, returns: Tensor, old_values: Tensor | None, clip_range: float
+) -> tuple[Tensor, Tensor]:
+    """The losses of `value_error`, or of `clipped_value_error` given old values, and their slopes ∂loss/∂V."""
+    errors = values - returns
+    losses, slopes = errors.square(), errors.mul_(2.0)
+    if old_values is None:
+        return losses, slopes
+    clipped = clipped_value_error(values, old_values, returns, clip_range)
+    return clipped, slopes * (losses >= clipped)
+
+
 def log_effective_sample_size(log_ratios: Tensor) -> Tensor:
     """log e of the ratios ρ = exp(l), a scalar without gradient in [−log N, 0].
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from swell.actor import Actor
 from swell.advantages import RewardScaler
-from swell.losses import clipped_value_error, value_error
+from swell.losses import clipped_value_error, value_error, value_error_slopes
 from swell.targets import lambda_returns, successor_values
 from swell.types import Rollout
 
@@ -56,6 +56,11 @@ class PolicyBatch:
         if clip_range is None:
             return value_error(values, self.returns[chosen])
         return clipped_value_error(values, self.values[chosen], self.returns[chosen], clip_range)
+
+    def value_loss_slopes(self, values: Tensor, chosen: Tensor, clip_range: float | None) -> tuple[Tensor, Tensor]:
+        """What `value_losses` says, and its slopes ∂loss/∂V."""
+        old_values = None if clip_range is None else self.values[chosen]
+        return value_error_slopes(values, self.returns[chosen], old_values, clip_range or 0.0)
 
 
 @dataclass(frozen=True)

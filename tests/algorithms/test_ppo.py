@@ -28,12 +28,12 @@ ONE_STEP = BatchPlan(20, 1, 1)
 
 @pytest.mark.parametrize("architecture", ["dual", "shared", "detached"])
 @pytest.mark.parametrize("envs", [ScriptedEnvs, JointEnvs, EchoEnvs])
-def test_the_written_gradient_is_that_of_autograd(envs, architecture):
+@pytest.mark.parametrize("value_clip_range", [None, 0.01])
+def test_the_written_gradient_is_that_of_autograd(envs, architecture, value_clip_range):
     """After a few updates on the same data, so that ratios differ from one and some are clipped."""
     fields = {"entropy_coefficient": 0.1, "clip_range": 0.05, "hidden": (16, 8), "learning_rate": 0.03}
-    written, recorded = (
-        learner_for(envs(), architecture=architecture, normalize_observations=True, **fields) for _ in range(2)
-    )
+    fields |= {"architecture": architecture, "value_clip_range": value_clip_range, "normalize_observations": True}
+    written, recorded = (learner_for(envs(), **fields) for _ in range(2))
     recorded.chain = None
     rollout = rollout_of(written, envs())
     metrics = [], []

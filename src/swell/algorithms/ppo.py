@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from swell.advantages import normalized
-from swell.losses import clipped_surrogate, clipped_surrogate_slopes, decoupled_clip, value_error
+from swell.losses import clipped_surrogate, clipped_surrogate_slopes, decoupled_clip
 from swell.networks.written_gradients import Tape
 from swell.optimize import AddGradient, by_autograd, shuffled_minibatches
 from swell.policy_batch import PolicyBatch, StalenessMode
@@ -41,9 +41,10 @@ class PPO(PolicyGradient[PPOSettings]):
         rescale = normalized if self.settings.advantage_norm == "batch" else torch.clone
         advantages = batch.rescaled_advantages(rescale)
         steps, tally = [], Tally()
-        for _ in range(plan.epochs):
+        for remaining in reversed(range(plan.epochs)):
             tally = Tally()
-            add_gradient = self._add_gradient(batch, advantages, tally)
+            is_read = remaining == 0 or self.settings.target_kl is not None
+            add_gradient = self._add_gradient(batch, advantages, tally if is_read else None)
             for minibatch in shuffled_minibatches(batch.indices, plan.minibatches, 1, self.shuffle):
                 if self.settings.advantage_norm == "minibatch":
                     advantages[minibatch] = normalized(batch.advantages[minibatch])
@@ -85,18 +86,18 @@ class PPO(PolicyGradient[PPOSettings]):
 
         return sample_losses
 
-    def _add_gradient(self, batch: PolicyBatch, advantages: Tensor, tally: Tally) -> AddGradient:
+    def _add_gradient(self, batch: PolicyBatch, advantages: Tensor, tally: Tally | None) -> AddGradient:
         """The gradient of `_objective`: written out in its usual form, if the network is a chain; else by autograd."""
         settings, chain, kind = self.settings, self.chain, self.actor.space.kind
         behavior, proximal = batch.anchors(settings.staleness_mode)
-        if chain is None or proximal is not behavior or settings.value_clip_range is not None:
-            return by_autograd(self._objective(batch, advantages, tally))
+        if chain is None or proximal is not behavior:
+            return by_autograd(self._objective(batch, advantages, tally or Tally()))
 
         @torch.inference_mode()
         def add_gradient(chosen: Tensor, minibatch_size: int) -> float:
             tape: Tape = []
             parameters, values = chain.forward(batch.states[chosen], tape)
-            actions, old_log_probs, returns = batch.actions[chosen], behavior[chosen], batch.returns[chosen]
+            actions, old_log_probs = batch.actions[chosen], behavior[chosen]
             distribution = kind.distribution(parameters)
             log_probs, entropy = distribution.log_prob(actions), distribution.entropy()
             policy_loss, slopes = clipped_surrogate_slopes(
@@ -105,15 +106,12 @@ class PPO(PolicyGradient[PPOSettings]):
             parameter_slopes = slopes.unsqueeze(1) * distribution.score(actions)
             if settings.entropy_coefficient:
                 parameter_slopes.sub_(distribution.entropy_slopes(), alpha=settings.entropy_coefficient)
-            value_slopes = (values - returns).mul_(2.0 * settings.value_coefficient / minibatch_size)
+            value_loss, value_slopes = batch.value_loss_slopes(values, chosen, settings.value_clip_range)
+            value_slopes.mul_(settings.value_coefficient / minibatch_size)
             chain.backward(parameter_slopes.div_(minibatch_size), value_slopes, tape)
-            value_loss = value_error(values, returns)
-            tally.add(
-                policy_loss=policy_loss,
-                value_loss=value_loss,
-                entropy=entropy,
-                **distance(log_probs, old_log_probs, settings.clip_range),
-            )
+            if tally is not None:
+                away = distance(log_probs, old_log_probs, settings.clip_range)
+                tally.add(policy_loss=policy_loss, value_loss=value_loss, entropy=entropy, **away)
             losses = policy_loss + settings.value_coefficient * value_loss - settings.entropy_coefficient * entropy
             return losses.sum().item() / minibatch_size
 
