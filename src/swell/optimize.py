@@ -116,9 +116,15 @@ class FlatAdam:
 
 
 def shuffled_minibatches(indices: Tensor, minibatches: int, epochs: int, generator: Generator) -> Iterator[Tensor]:
-    """Each epoch deals all indices, in a new order, into minibatches whose sizes differ by at most one."""
+    """Each epoch deals all indices, in a new order, into minibatches whose sizes differ by at most one.
+
+    A single minibatch keeps their order, since it holds them all.
+    """
     count = indices.shape[0]
     for _ in range(epochs):
+        if minibatches == 1:
+            yield indices
+            continue
         order = torch.randperm(count, generator=generator).to(indices.device)
         yield from indices[order].tensor_split(min(minibatches, count))
 

@@ -38,15 +38,17 @@ class PPO(PolicyGradient[PPOSettings]):
         """`plan.epochs` passes over the rollout, fewer if the policy has moved further than `target_kl`."""
         batch = self.preparation.batch(rollout)
         tuned = self.configure(batch, plan, progress)
-        rescale = normalized if self.settings.advantage_norm == "batch" else torch.clone
-        advantages = batch.rescaled_advantages(rescale)
+        norm = self.settings.advantage_norm
+        if norm == "minibatch" and plan.minibatches == 1:
+            norm = "batch"
+        advantages = batch.rescaled_advantages(normalized if norm == "batch" else torch.clone)
         steps, tally = [], Tally()
         for remaining in reversed(range(plan.epochs)):
             tally = Tally()
             is_read = remaining == 0 or self.settings.target_kl is not None
             add_gradient = self._add_gradient(batch, advantages, tally if is_read else None)
             for minibatch in shuffled_minibatches(batch.indices, plan.minibatches, 1, self.shuffle):
-                if self.settings.advantage_norm == "minibatch":
+                if norm == "minibatch":
                     advantages[minibatch] = normalized(batch.advantages[minibatch])
                 steps.append(self.gradient_step(add_gradient, minibatch))
             if self.settings.target_kl is not None and tally.mean("approx_kl") > self.settings.target_kl:
