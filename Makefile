@@ -2,13 +2,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help train test test-slow check format clean
+.PHONY: help train test test-slow check bench format clean
 
 help:
 	@echo "make train      set up and train PQN with an adaptive batch on CartPole-v1 until it is solved, with a report"
 	@echo "make test       set up everything and run the tests"
 	@echo "make test-slow  the long evidence: hundreds of kills, learning on several seeds"
 	@echo "make check      format, lint, types and tests"
+	@echo "make bench      speed and memory beside others and beside the limit, into docs/results/speed.md; 15 minutes"
 	@echo "make format     apply the formatter"
 
 .venv/ready: pyproject.toml constraints.txt
@@ -19,6 +20,11 @@ help:
 .venv/ready-to-test: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $@ .venv/ready
+
+.venv/ready-to-bench: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[bench]"
 	@touch $@ .venv/ready
 
 train: .venv/ready
@@ -35,6 +41,10 @@ check: .venv/ready-to-test
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+# BENCH="--only atari" and the like go to the benchmark; `python -m benchmarks.speed --help` lists its options.
+bench: .venv/ready-to-bench
+	$(BIN)/python -m benchmarks.speed --out docs/results/speed.md $(BENCH)
 
 format: .venv/ready-to-test
 	$(BIN)/ruff format .
