@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from kill import same
+from plain_collector import contents, plain_rollouts
 from scripted_envs import ScriptedEnvs
-from swell.collect import Collector, EpisodeStatistics, play_episodes
+from swell.collect import Collector, play_episodes
+from swell.episodes import EpisodeStatistics
 
 CPU = torch.device("cpu")
 FOREVER = 10**9
@@ -46,6 +49,16 @@ def test_a_rollout_holds_what_the_envs_returned():
     assert rollout.actions[:, 0].tolist() == [1, 0, 1, 0, 1]
     assert rollout.terminated[:, 0].tolist() == [False, False, True, False, False]
     torch.testing.assert_close(rollout.recorded["values"], rollout.observations[:-1, :, 2] * 10.0)
+
+
+@pytest.mark.parametrize("next_step", [False, True])
+def test_rollouts_are_those_of_a_plain_loop(next_step):
+    horizons = (5, 20, 1, 12)
+    collector, learner = Collector(ScriptedEnvs(3, next_step), 20, CPU), Onlooker()
+    found = [contents(collector.collect(learner, horizon, 1000)) for horizon in horizons]
+    expected_learner = Onlooker()
+    assert same(found, plain_rollouts(ScriptedEnvs(3, next_step), expected_learner, horizons, 1000))
+    assert learner.progress_seen == expected_learner.progress_seen
 
 
 def test_both_autoreset_conventions_give_the_same_transitions():
@@ -117,6 +130,32 @@ def test_a_restored_collector_goes_on_exactly():
     torch.testing.assert_close(ours.observations, theirs.observations)
     assert restored.state_dict()["episodes"]["returns"] == collector.state_dict()["episodes"]["returns"]
     assert restored.env_steps == collector.env_steps
+
+
+def test_a_saved_state_stays_as_it_was_saved():
+    collector = Collector(ScriptedEnvs(), 10, CPU)
+    collector.collect(Onlooker(), 5, FOREVER)
+    saved = collector.state_dict()["observations"]
+    before = saved.clone()
+    collector.collect(Onlooker(), 9, FOREVER)
+    assert torch.equal(saved, before)
+
+
+def test_learners_see_rows_in_memory_order_whatever_the_envs_return():
+    """CartPole's arrays are transposed, and a product with a transposed matrix rounds differently: a resumed run, which
+    has its first observations from a file, would not end like the uninterrupted one."""
+
+    class Transposed(ScriptedEnvs):
+        def _observations(self):
+            return np.asfortranarray(super()._observations())
+
+    class Careful(Onlooker):
+        def act(self, observations, progress):
+            assert observations.is_contiguous()
+            return super().act(observations, progress)
+
+    assert not Transposed(5).reset().flags.c_contiguous
+    Collector(Transposed(5), 10, CPU).collect(Careful(), 5, FOREVER)
 
 
 @pytest.mark.parametrize("episodes", [1, 2, 5, 9])

@@ -11,6 +11,8 @@ from swell.config import RunConfig
 from swell.errors import ConfigError
 
 RULES = [
+    ({"overlap": True, "num_envs": 7}, "num_envs must be even with overlap, which steps them in two halves, got 7"),
+    ({"overlap": True, "num_envs": 1}, "num_envs must be even with overlap, which steps them in two halves, got 1"),
     ({"min_horizon": 128}, "min_horizon must be at most max_horizon, got 128 and 64"),
     ({"ramp_horizons": ()}, "ramp_horizons must hold at least one horizon, got ()"),
     (

@@ -1,22 +1,25 @@
 """From a RunConfig to the objects of the loop."""
 
 import os
-from dataclasses import dataclass
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from gymnasium.spaces import Space
-from torch import Generator
 
 from swell.collect import Collector
 from swell.config import RunConfig
 from swell.envs import EnvSettings, VectorEnv, make_envs
-from swell.errors import ConfigError, OutOfMemoryError
+from swell.errors import ConfigError
 from swell.learners import AnyLearner, make_action_space, make_learner
+from swell.memory import Footprint, MemoryPlan, Needs, Rehearsed, memory_limit, needs_of, plan_memory
 from swell.networks.heads import resolve_network
 from swell.noise_scale import GradientNoiseScale
+from swell.rehearsal import rehearse
 from swell.run_directory import read_json, read_jsonl
 from swell.scalers import (
     AdaptiveRule,
@@ -31,7 +34,13 @@ from swell.scalers import (
 )
 from swell.seeds import derive_seed
 from swell.signals import Measurement, PolicyChange, make_aspect
+from swell.system_memory import free_memory, resident_memory
 from swell.types import Scaler
+
+EVALUATION_ENVS = 100
+"""Most envs that an evaluation plays on at once."""
+REHEARSALS = ((2, 4), (2, 8), (4, 4))
+"""Horizon and number of envs of the rehearsals that `needs_of` wants."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +55,7 @@ class Parts:
     device: torch.device
     threads: int
     longest_horizon: int
+    memory: MemoryPlan
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -63,28 +73,46 @@ class Parts:
         return self.collector.load_state_dict(state["collector"], resume_count)
 
 
-def build(config: RunConfig, points: Points | None = None) -> Parts:
-    """Everything a run needs. `points` replaces what a replayed run would be asked for."""
+def build(config: RunConfig, points: Points | None = None, decided: MemoryPlan | None = None) -> Parts:
+    """Everything a run needs. `points` and `decided` are what a run that goes on has found out and decided before."""
     device = resolve_device(config.device)
-    envs = make_envs(env_settings(config, config.num_envs, derive_seed(config.seed, "envs")))
+    planner = MemoryPlanner(config, device, decided)
+    with planner.weighing_envs():
+        groups = make_env_groups(config)
+    envs = groups[0]  # they differ in their seeds alone
     shape = observation_shape(envs)
     network_name = resolve_network(config.network, shape)
     threads = resolve_threads(config.threads, network_name)
-    torch.set_num_threads(threads)
     if config.scaler == "ramp" and points is None:
         points = ramp_points(config)
-    longest = max(int(horizon) for _, horizon in points) if points else config.longest_horizon
-    require_memory(config, envs, longest)
+    longest = longest_horizon(config, points or [])
+    planner.rehearse(envs)
+    torch.set_num_threads(threads)
+    most = planner.plan(longest).longest_horizon
+    with planner.weighing_envs():
+        # It resets the envs, which is when some take most of their memory.
+        collector = Collector(groups, most, device, config.staleness)
+    plan = planner.plan(longest)
+    config = plan.applied_to(config)
     return Parts(
-        collector=Collector(envs, longest, device, config.staleness),
+        collector=collector,
         learner=make_learner(config, shape, envs.action_space, device),
         measurement=make_measurement(config, envs.action_space, device),
         scaler=make_scaler(config, points or []),
         network_name=network_name,
         device=device,
         threads=threads,
-        longest_horizon=longest,
+        longest_horizon=plan.longest_horizon,
+        memory=plan,
     )
+
+
+def make_env_groups(config: RunConfig) -> list[VectorEnv]:
+    """All envs in one group; with `overlap` in two halves, each with a seed of its own."""
+    if not config.overlap:
+        return [make_envs(env_settings(config, config.num_envs, derive_seed(config.seed, "envs")))]
+    halves = (derive_seed(config.seed, "envs", number) for number in range(2))
+    return [make_envs(env_settings(config, config.num_envs // 2, seed)) for seed in halves]
 
 
 def env_settings(config: RunConfig, num_envs: int, seed: int, render_mode: str | None = None) -> EnvSettings:
@@ -109,7 +137,7 @@ def observation_shape(envs: VectorEnv) -> tuple[int, ...]:
 
 
 def make_measurement(config: RunConfig, action_space: Space, device: torch.device) -> Measurement:
-    generator = Generator().manual_seed(derive_seed(config.seed, "probes"))
+    generator = torch.Generator().manual_seed(derive_seed(config.seed, "probes"))
     name = config.signal_name
     if name == "gradient_noise_scale":
         signal = GradientNoiseScale(
@@ -131,6 +159,7 @@ def make_effort(config: RunConfig) -> Effort:
         minibatch_rule=config.minibatch_rule,
         minibatches=config.minibatches,
         minibatch_size=config.minibatch_size,
+        horizon_multiple=config.horizon_multiple,
     )
 
 
@@ -193,32 +222,85 @@ def resolve_device(name: str) -> torch.device:
 
 
 def resolve_threads(threads: int, network_name: str) -> int:
-    """Small networks lose more by handing work between threads than they gain."""
+    """Small networks lose more by handing work between threads than they gain; measured in docs/results/speed.md."""
     if threads > 0:
         return threads
-    return 1 if network_name in ("mlp", "minatar-cnn") else (os.cpu_count() or 1)
+    cores = os.cpu_count() or 1
+    return {"mlp": 1, "minatar-cnn": min(2, cores)}.get(network_name, cores)
 
 
-def require_memory(config: RunConfig, envs: VectorEnv, horizon: int) -> None:
-    """Refuses what cannot fit, before it is half collected: the rollouts held at once, and the phase of ppg."""
-    space = envs.observation_space
-    row = int(np.prod(space.shape or ())) * np.dtype(space.dtype or np.float32).itemsize
-    rollouts = config.staleness + 2 if config.staleness else 1  # those that wait, the one trained on, the buffer
-    needed = {f"{rollouts} × a rollout of {horizon} × {envs.num_envs}": rollouts * (horizon + 1) * envs.num_envs * row}
-    if config.algorithm in ("ppg", "ppg-ewma") and config.auxiliary_epochs:
-        needed[f"a phase of {config.phase_env_steps:,} env steps"] = config.phase_env_steps * row
-    available = _available_memory()
-    if available is not None and sum(needed.values()) > 0.9 * available:
-        parts = " and ".join(f"{what} ({size / 2**20:,.0f} MB)" for what, size in needed.items())
-        raise OutOfMemoryError(
-            f"{parts}: {available / 2**20:,.0f} MB are free; lower max_horizon, num_envs, staleness or phase_env_steps"
+def longest_horizon(config: RunConfig, points: Points) -> int:
+    """The horizon that buffers must hold; `points` are those of a ramp."""
+    effort = make_effort(config)
+    return max((effort.plan_near(horizon).horizon for _, horizon in points), default=config.longest_horizon)
+
+
+class MemoryPlanner:
+    """Finds out what a run will need while its parts are made, unless that is `decided` already."""
+
+    def __init__(self, config: RunConfig, device: torch.device, decided: MemoryPlan | None) -> None:
+        self._config = config
+        self._decided = decided
+        self._needs: Needs | None = None
+        self._is_predictable = device.type == "cpu" and resident_memory() is not None
+        if config.evaluation_episodes and self._is_predictable and decided is None:
+            # The packages that envs import weigh once, however many envs there are.
+            make_envs(env_settings(replace(config, async_envs=False), 1, config.seed)).close()
+        self._resident = resident_memory() or 0
+        self._weight_of_envs = 0
+        self._limit = memory_limit(config, self._resident, free_memory())
+
+    @contextmanager
+    def weighing_envs(self) -> Generator[None]:
+        before = resident_memory() or 0
+        yield
+        self._weight_of_envs += (resident_memory() or 0) - before
+
+    def rehearse(self, envs: VectorEnv) -> None:
+        """In one thread: so few samples are not worth more, and on a busy machine threads wait for each other."""
+        if self._is_predictable and self._decided is None:
+            torch.set_num_threads(1)
+            self._needs = needs_of(*(rehearsal(self._config, envs, *sizes) for sizes in REHEARSALS))
+
+    def plan(self, longest: int) -> MemoryPlan:
+        if self._needs is None:
+            return self._decided or MemoryPlan(self._config.micro_batch_size, longest)
+        self._resident = max(self._resident, resident_memory() or 0)
+        footprint = Footprint(
+            config=self._config,
+            effort=make_effort(self._config),
+            needs=self._needs,
+            resident=self._resident,
+            each_env=self._weight_of_envs / self._config.num_envs,
+            evaluation_envs=min(self._config.evaluation_episodes, EVALUATION_ENVS),
         )
+        return plan_memory(footprint, longest, self._limit)
 
 
-def _available_memory() -> int | None:
-    """Bytes that can be had without swapping, where the system says."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), None)
+def rehearsal(config: RunConfig, envs: VectorEnv, horizon: int, num_envs: int) -> Rehearsed:
+    """An iteration of a small run like this one, in gradient steps of `num_envs` samples; it ends a phase of ppg."""
+    small = replace(
+        config,
+        num_envs=num_envs,
+        scaler="fixed",
+        horizon=horizon,
+        horizon_multiple=1,
+        reference_batch=None,
+        minibatch_rule="count",
+        minibatches=horizon,
+        micro_batch_size=num_envs,
+        signal=config.signal_name,
+        probe_states=num_envs,
+        noise_microbatches=horizon,
+        phase_env_steps=horizon * num_envs,
+        auxiliary_minibatch_size=num_envs,
+    )
+    shape, device = observation_shape(envs), torch.device("cpu")
+    observations = np.zeros((horizon + 1, num_envs, *shape), dtype=envs.observation_space.dtype)
+    held = rehearse(
+        lambda: make_learner(small, shape, envs.action_space, device),
+        lambda: make_measurement(small, envs.action_space, device).signal,
+        torch.from_numpy(observations),
+        samples=num_envs,
+    )
+    return Rehearsed(num_envs, horizon * num_envs, held)

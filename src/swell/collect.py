@@ -1,38 +1,48 @@
 """From envs and a learner to rollouts, and from envs and a policy to scores."""
 
 import time
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from swell.env_groups import EnvGroups, StepsBeside, StepsHere
 from swell.envs.base import EnvStep, VectorEnv
+from swell.episodes import EpisodeStatistics
+from swell.rollout_buffer import GroupRows, RolloutBuffer
 from swell.staleness import RolloutDelay
 from swell.types import Learner, Rollout
-
-EPISODES_REMEMBERED = 100
 
 
 class Collector:
     """Steps the envs with the learner's exploring policy and keeps the clock of the run: `env_steps`.
 
+    Given several groups of envs it acts for one while the others step. The groups take turns in a fixed order and end
+    a rollout together, so a run does not depend on who is faster.
+
     Buffers are allocated once for the longest rollout and sliced, so a growing batch allocates nothing. A rollout is
     therefore a view that the next call overwrites.
     """
 
-    def __init__(self, envs: VectorEnv, max_horizon: int, device: torch.device, staleness: int = 0) -> None:
-        self.envs = envs
+    def __init__(
+        self, envs: VectorEnv | Sequence[VectorEnv], max_horizon: int, device: torch.device, staleness: int = 0
+    ) -> None:
+        self.envs = EnvGroups(envs if isinstance(envs, Sequence) else [envs])
         self.env_steps = 0
         self.num_rollouts = 0
-        self.episodes = EpisodeStatistics(envs.num_envs)
+        self.episodes = EpisodeStatistics(self.envs.num_envs)
         self.seconds = {"act": 0.0, "env": 0.0}
         self._device = device
-        first = envs.reset()
-        self._buffer = _RolloutBuffer(max_horizon, first, device)
-        self._observations = torch.from_numpy(first).to(device)
+        first = self.envs.reset()
+        self._buffer = RolloutBuffer(max_horizon, first, device)
+        self._groups = [
+            _Group(steps, columns, GroupRows(self._buffer, columns))
+            for steps, columns in zip(self.envs.steps, self.envs.columns, strict=True)
+        ]
+        for group in self._groups:
+            group.rows.start_from(torch.from_numpy(first[group.columns]))
         self._delay = RolloutDelay(staleness) if staleness else None
 
     def collect(self, learner: Learner, horizon: int, total_env_steps: int) -> Rollout:
@@ -49,37 +59,64 @@ class Collector:
         return self._delay.pop()
 
     def _gather(self, learner: Learner, horizon: int, total_env_steps: int) -> Rollout:
-        buffer = self._buffer
-        buffer.start(self._observations)
+        started, waited_before = time.perf_counter(), self.seconds["env"]
+        self._finish_steps()  # of a call that was interrupted
+        self._buffer.start()
+        for group in self._groups:
+            group.rows.start()
         for step in range(horizon):
-            started = time.perf_counter()
-            actions, recorded = learner.act(self._observations, self.env_steps / total_env_steps)
-            acted = time.perf_counter()
-            result = self.envs.step(actions.cpu().numpy())
-            self.seconds["act"] += acted - started
-            self.seconds["env"] += time.perf_counter() - acted
-            self._observations = torch.from_numpy(result.observations).to(self._device)
-            buffer.add(step, actions, recorded, result, self._observations)
-            self.episodes.add(result)
-            self.env_steps += int(result.valid.sum())
-            if self.env_steps >= total_env_steps:
+            self._finish_step(self._groups[0])
+            if step and self._is_over(total_env_steps):
                 break
+            # What the first group may know is what all are told: the others' last steps are still under way.
+            progress = self.env_steps / total_env_steps
+            for group in self._groups:
+                self._finish_step(group)
+                actions, recorded = learner.act(group.rows.observations, progress)
+                group.act(actions.cpu().numpy(), recorded)
+        self._finish_steps()
         self.num_rollouts += 1
-        return buffer.rollout()
+        rollout = self._buffer.rollout(self._groups[0].rows.filled)
+        waited = self.seconds["env"] - waited_before
+        self.seconds["act"] += time.perf_counter() - started - waited
+        return rollout
+
+    def _is_over(self, total_env_steps: int) -> bool:
+        """Whether the total is reached. Where steps under way may reach it, they are waited for."""
+        under_way = sum(group.num_envs for group in self._groups if group.is_stepping)
+        if self.env_steps + under_way < total_env_steps:
+            return False
+        self._finish_steps()
+        return self.env_steps >= total_env_steps
+
+    def _finish_steps(self) -> None:
+        for group in self._groups:
+            self._finish_step(group)
+
+    def _finish_step(self, group: "_Group") -> None:
+        """Waits for the group's step and takes in what came back; does nothing if none is under way."""
+        if not group.is_stepping:
+            return
+        before = time.perf_counter()
+        result = group.wait()
+        self.seconds["env"] += time.perf_counter() - before
+        group.rows.add_result(result)
+        self.episodes.add(result, group.columns)
+        self.env_steps += int(np.count_nonzero(result.valid))
 
     def state_dict(self) -> dict[str, Any]:
         return {
             "env_steps": self.env_steps,
             "num_rollouts": self.num_rollouts,
             "seconds": dict(self.seconds),
-            "observations": self._observations,
+            "observations": torch.cat([group.rows.observations for group in self._groups]),
             "episodes": self.episodes.state_dict(),
             "envs": self.envs.state_dict(),
             "delay": None if self._delay is None else self._delay.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any], resume_count: int = 0) -> bool:
-        """True if every episode in flight goes on; False if the envs could only be started anew."""
+        """True if every episode in flight goes on; False if some envs could only be started anew."""
         self.env_steps = state["env_steps"]
         self.num_rollouts = state["num_rollouts"]
         self.seconds = dict(state["seconds"])
@@ -87,135 +124,33 @@ class Collector:
         if self._delay is not None:
             self._delay.load_state_dict(state["delay"], self._device)
         restarted = self.envs.load_state_dict(state["envs"], resume_count)
-        if restarted is None:
-            self._observations = state["observations"].to(self._device)
-            return True
-        self._observations = torch.from_numpy(restarted).to(self._device)
-        self.episodes.abandon()
-        return False
+        for group, observations in zip(self._groups, restarted, strict=True):
+            if observations is None:
+                group.rows.start_from(state["observations"][group.columns])
+            else:
+                group.rows.start_from(torch.from_numpy(observations))
+                self.episodes.abandon(group.columns)
+        return all(observations is None for observations in restarted)
 
 
-class EpisodeStatistics:
-    """Unclipped returns and lengths of whole episodes, as an onlooker would count them."""
+class _Group:
+    """A group of envs in the turn of the collector: how it steps, and where in a rollout it stands."""
 
-    def __init__(self, num_envs: int) -> None:
-        self.finished = 0
-        self.abandoned = 0
-        self.returns: deque[float] = deque(maxlen=EPISODES_REMEMBERED)
-        self.lengths: deque[int] = deque(maxlen=EPISODES_REMEMBERED)
-        self._return_so_far = np.zeros(num_envs)
-        self._length_so_far = np.zeros(num_envs, dtype=np.int64)
+    def __init__(self, steps: StepsHere | StepsBeside, columns: slice, rows: GroupRows) -> None:
+        self.columns = columns
+        self.num_envs: int = columns.stop - columns.start
+        self.rows = rows
+        self.is_stepping = False
+        self._steps = steps
 
-    def add(self, result: EnvStep) -> None:
-        self._return_so_far += result.scores
-        self._length_so_far += result.valid
-        if not result.episode_over.any():
-            return
-        over = result.episode_over
-        self.finished += int(over.sum())
-        self.returns.extend(self._return_so_far[over].tolist())
-        self.lengths.extend(self._length_so_far[over].tolist())
-        self._return_so_far[over] = 0.0
-        self._length_so_far[over] = 0
+    def act(self, actions: np.ndarray, recorded: dict[str, Tensor]) -> None:
+        self.rows.add_actions(actions, recorded)
+        self._steps.start(actions)
+        self.is_stepping = True
 
-    def abandon(self) -> None:
-        """Forgets the episodes in flight: they are not counted in any mean."""
-        self.abandoned += int((self._length_so_far > 0).sum())
-        self._return_so_far[:] = 0.0
-        self._length_so_far[:] = 0
-
-    def summary(self) -> dict[str, float]:
-        """Means over the last 100 episodes; absent until one has finished."""
-        if not self.returns:
-            return {"episodes": self.finished}
-        return {
-            "episodes": self.finished,
-            "episode_return": float(np.mean(self.returns)),
-            "episode_length": float(np.mean(self.lengths)),
-        }
-
-    def state_dict(self) -> dict[str, Any]:
-        return {
-            "finished": self.finished,
-            "abandoned": self.abandoned,
-            "returns": list(self.returns),
-            "lengths": list(self.lengths),
-            "return_so_far": self._return_so_far.copy(),
-            "length_so_far": self._length_so_far.copy(),
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.finished = state["finished"]
-        self.abandoned = state["abandoned"]
-        self.returns.extend(state["returns"])
-        self.lengths.extend(state["lengths"])
-        self._return_so_far[:] = state["return_so_far"]
-        self._length_so_far[:] = state["length_so_far"]
-
-
-class _RolloutBuffer:
-    """Memory for one rollout of up to `max_horizon` steps."""
-
-    def __init__(self, max_horizon: int, observations: np.ndarray, device: torch.device) -> None:
-        num_envs = observations.shape[0]
-        row = torch.from_numpy(observations)
-        shape = (max_horizon, num_envs)
-        self._observations = torch.empty((max_horizon + 1, *row.shape), dtype=row.dtype, device=device)
-        self._rewards = torch.empty(shape, device=device)
-        self._terminated = torch.empty(shape, dtype=torch.bool, device=device)
-        self._truncated = torch.empty(shape, dtype=torch.bool, device=device)
-        self._valid = torch.empty(shape, dtype=torch.bool, device=device)
-        self._recorded: dict[str, Tensor] = {}
-        self._finals: list[Tensor] = []
-        self._final_indices: list[int] = []
-        self._filled = 0
-        self._device = device
-
-    def start(self, observations: Tensor) -> None:
-        self._observations[0] = observations
-        self._finals.clear()
-        self._final_indices.clear()
-        self._filled = 0
-
-    def add(
-        self, step: int, actions: Tensor, recorded: dict[str, Tensor], result: EnvStep, observations: Tensor
-    ) -> None:
-        self._observations[step + 1] = observations
-        self._rewards[step] = torch.from_numpy(result.rewards)
-        self._terminated[step] = torch.from_numpy(result.terminated)
-        self._truncated[step] = torch.from_numpy(result.truncated)
-        self._valid[step] = torch.from_numpy(result.valid)
-        for name, row in {"actions": actions, **recorded}.items():
-            if name not in self._recorded:
-                self._recorded[name] = torch.empty(
-                    (self._rewards.shape[0], *row.shape), dtype=row.dtype, device=self._device
-                )
-            self._recorded[name][step] = row
-        self._keep_final_observations(step, result)
-        self._filled = step + 1
-
-    def _keep_final_observations(self, step: int, result: EnvStep) -> None:
-        if result.final_observations is None or not result.truncated.any():
-            return
-        for env in np.flatnonzero(result.truncated):
-            self._finals.append(torch.tensor(result.final_observations[env]))
-            self._final_indices.append(step * len(result.truncated) + int(env))
-
-    def rollout(self) -> Rollout:
-        filled = self._filled
-        recorded = {name: rows[:filled] for name, rows in self._recorded.items()}
-        finals = torch.stack(self._finals) if self._finals else self._observations[:0, 0]
-        return Rollout(
-            observations=self._observations[: filled + 1],
-            actions=recorded.pop("actions"),
-            rewards=self._rewards[:filled],
-            terminated=self._terminated[:filled],
-            truncated=self._truncated[:filled],
-            valid=self._valid[:filled],
-            final_observations=finals.to(self._device),
-            final_indices=torch.tensor(self._final_indices, dtype=torch.long, device=self._device),
-            recorded=recorded,
-        )
+    def wait(self) -> EnvStep:
+        self.is_stepping = False
+        return self._steps.wait()
 
 
 def play_episodes(

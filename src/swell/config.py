@@ -39,7 +39,10 @@ class RunConfig:
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """Where the network lives; `auto` takes a GPU if there is one."""
     threads: Annotated[int, Between(0, 4096)] = 0
-    """CPU threads for the network and for Atari; 0 chooses: 1 for small networks, all cores for images."""
+    """CPU threads for the network and for Atari; 0 chooses: 1 for vectors, 2 for MinAtar, all cores for images."""
+    memory_limit: Positive | None = None
+    """MB that the process may come to; none is 90 % of what is free. Where the plan needs more, the update is done in
+    smaller parts, then `max_horizon` is lowered; a run that cannot fit is refused."""
 
     # Environments.
     num_envs: Count = 32
@@ -48,6 +51,9 @@ class RunConfig:
     """Who steps the envs; `envpool` is an alternative for Atari and MuJoCo and the only one for Procgen."""
     async_envs: bool = False
     """One process per env; pays off only for envs slower than about a millisecond a step."""
+    overlap: bool = False
+    """Steps one half of the envs while the network acts on the other; pays off where envs run beside Python: Atari,
+    async_envs, a GPU."""
     max_episode_steps: Count | None = None
     """Time limit in agent steps; None keeps the env's own (MinAtar: 5000). It truncates, it does not terminate."""
     episodic_life: bool = False
@@ -74,6 +80,9 @@ class RunConfig:
     """Shortest adaptive rollout. Lower learns faster while the policy moves, and costs more time per step."""
     max_horizon: Count = 64
     """Longest adaptive rollout. Memory is allocated for it at the start."""
+    horizon_multiple: Count = 1
+    """Every planned horizon is a multiple of it, as the bounds have to be. More means fewer different batch shapes, for
+    compiled code and CUDA graphs."""
     ramp_horizons: tuple[Annotated[int, Between(1)], ...] = (16, 64)
     """Ramp scaler: horizons at evenly spaced moments of the run, interpolated between."""
     ramp_from: str | None = None
@@ -245,6 +254,11 @@ class RunConfig:
         if self.scaler == "ramp":
             return max(self.ramp_horizons)
         return self.horizon if self.scaler == "fixed" else self.max_horizon
+
+    @property
+    def adapts_horizon(self) -> bool:
+        """Whether readings move the horizon, between `min_horizon` and `max_horizon`."""
+        return self.scaler in ("adaptive", "noise-scale")
 
     @property
     def signal_name(self) -> SignalName:

@@ -14,12 +14,20 @@ EVER_DECOUPLED = ("ppo-ewma", "ppg-ewma", "ess")
 
 def contradictions(config: RunConfig, unmet: Container[str]) -> list[str]:
     """One sentence for each; fields in `unmet` are wrong by themselves and are not looked at again."""
-    checks = (_horizons, _thresholds, _evaluation, _signal, _pqn, _objective, _invariance)
+    checks = (_envs, _horizons, _thresholds, _evaluation, _signal, _pqn, _objective, _invariance)
     return [fault for check in checks for names, fault in check(config) if not any(name in unmet for name in names)]
 
 
 Faults = Iterator[tuple[tuple[str, ...], str]]
 """The fields that a fault is about, and the fault."""
+
+
+def _envs(config: RunConfig) -> Faults:
+    if config.overlap and not _is_multiple(config.num_envs, 2):
+        yield (
+            ("num_envs", "overlap"),
+            f"num_envs must be even with overlap, which steps them in two halves, got {config.num_envs}",
+        )
 
 
 def _horizons(config: RunConfig) -> Faults:
@@ -29,6 +37,22 @@ def _horizons(config: RunConfig) -> Faults:
         yield names, f"min_horizon must be at most max_horizon, got {config.min_horizon} and {config.max_horizon}"
     if config.ramp_horizons == ():
         yield ("ramp_horizons",), "ramp_horizons must hold at least one horizon, got ()"
+    for name in _planned_horizons(config):
+        value, multiple = getattr(config, name), config.horizon_multiple
+        if not all(_is_multiple(horizon, multiple) for horizon in (value if isinstance(value, tuple) else (value,))):
+            names = (name, "scaler", "horizon_multiple")
+            yield names, f"{name} must be a multiple of horizon_multiple, got {value} and {multiple}"
+
+
+def _planned_horizons(config: RunConfig) -> tuple[str, ...]:
+    """The options that say which horizons the scaler may plan."""
+    match config.scaler:
+        case "fixed":
+            return ("horizon",)
+        case "ramp":
+            return ("ramp_horizons",) if config.ramp_from is None else ()
+        case _:
+            return ("min_horizon", "max_horizon")
 
 
 def _thresholds(config: RunConfig) -> Faults:
@@ -108,6 +132,10 @@ def _invariance(config: RunConfig) -> Faults:
             ("invariance", "invariance_rules"),
             "invariance_rules must name at least one rule with invariance on, got ()",
         )
+
+
+def _is_multiple(number: object, of: object) -> bool:
+    return isinstance(number, int) and isinstance(of, int) and of > 0 and number % of == 0
 
 
 def _is_more(first: object, second: object) -> bool:

@@ -1,7 +1,6 @@
 """A run in progress: drives `train`, logs, evaluates and saves, so that it survives whatever ends it."""
 
 import contextlib
-import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,12 +15,15 @@ from swell.console import make_console
 from swell.errors import DivergedError, OutOfMemoryError, StorageError
 from swell.interrupt import InterruptedRunError, StopRequest
 from swell.loop import train
+from swell.memory import describe
 from swell.metrics import Sink, TensorBoardSink, tensorboard_available
+from swell.micro_batches import is_out_of_memory
 from swell.panel import RunHeader
 from swell.policy import greedy_returns
 from swell.run_directory import JsonLines, write_json_atomic
 from swell.schedules import Every
 from swell.seeds import derive_seed
+from swell.system_memory import peak_memory_mb
 from swell.types import Iteration
 
 CHECKPOINTS_KEPT = 2
@@ -31,16 +33,6 @@ PROMISES = {
     "replay": "exact by replay: unfinished episodes are played again on resume and checked against the saved frames",
     "continuing": "continuing: weights, optimizer, scaler and counters are exact, unfinished episodes start anew",
 }
-
-
-def peak_memory() -> dict[str, float]:
-    """The most memory this process ever held; absent on Windows, which keeps no such count here."""
-    if sys.platform == "win32":
-        return {}
-    import resource
-
-    unit = 2**20 if sys.platform == "darwin" else 2**10  # macOS counts bytes, Linux kilobytes
-    return {"peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit}
 
 
 def resume_promise(parts: Parts) -> str:
@@ -74,6 +66,8 @@ class Run:
         self._checkpoint_due = Every(config.checkpoint_every)
         self._console = make_console(quiet, config.total_env_steps, self._header())
         self._sinks: list[Sink] = [self._console]
+        if (plan := describe(parts.memory, config)) is not None:
+            self._console.message(plan)
         self._failed_saves = 0
         self._started = time.perf_counter()
         self._saved_at = self._started
@@ -117,7 +111,7 @@ class Run:
             raise DivergedError(f"{error}; {self._last_good()}; lower learning_rate") from error
         except BaseException as error:
             self._summarise_if_possible("failed")
-            if isinstance(error, MemoryError) or "not enough memory" in str(error):
+            if is_out_of_memory(error):
                 way_out = "lower max_horizon, num_envs or micro_batch_size"
                 raise OutOfMemoryError(f"out of memory: {error}; {way_out}") from error
             raise
@@ -260,7 +254,7 @@ class Run:
             "abandoned_episodes": collector.episodes.abandoned,
             "steps_per_second": collector.env_steps / max(self._memory.train_seconds, 1e-9),
             "wall_seconds": self._wall_seconds(),
-            **peak_memory(),
+            **self._memory_use(),
         }
         if collector.episodes.returns:
             summary["final_return"] = float(np.mean(collector.episodes.returns))
@@ -271,6 +265,11 @@ class Run:
             summary["evaluation_env_steps"] = evaluation["env_steps"]
         write_json_atomic(self.directory / "summary.json", {k: v for k, v in summary.items() if k != "directory"})
         return summary
+
+    def _memory_use(self) -> dict[str, float]:
+        """The most that the process held and what was predicted, as far as they are known."""
+        known = {"peak_memory_mb": peak_memory_mb(), "predicted_memory_mb": self.parts.memory.predicted_mb}
+        return {name: size for name, size in known.items() if size is not None}
 
     def _summarise_if_possible(self, status: str) -> None:
         """A summary that cannot be written must not hide what went wrong."""
@@ -284,20 +283,19 @@ class Run:
     def _header(self) -> RunHeader:
         config, parts = self.config, self.parts
         words = {
-            "adaptive": f"adaptive {config.min_horizon}..{config.max_horizon} ({config.interpolation})",
+            "adaptive": f"adaptive {config.min_horizon}..{parts.longest_horizon} ({config.interpolation})",
             "fixed": f"fixed {config.horizon}",
             "ramp": f"ramp from {config.ramp_from}" if config.ramp_from else f"ramp {config.ramp_horizons}",
-            "noise-scale": f"noise scale {config.min_horizon}..{config.max_horizon}",
+            "noise-scale": f"noise scale {config.min_horizon}..{parts.longest_horizon}",
         }
-        adapts = config.scaler in ("adaptive", "noise-scale")
         return RunHeader(
             env_id=config.env,
             algorithm=config.algorithm,
             network=parts.network_name,
             num_parameters=sum(parameter.numel() for parameter in parts.learner.network.parameters()),
             scaler=f"{words[config.scaler]}, minibatches by {config.minibatch_rule}",
-            adapts=adapts,
-            min_horizon=config.min_horizon if adapts else 1,
+            adapts=config.adapts_horizon,
+            min_horizon=config.min_horizon if config.adapts_horizon else 1,
             max_horizon=parts.longest_horizon,
             num_envs=config.num_envs,
             run_directory=str(self.directory),

@@ -10,9 +10,10 @@ from torch import Generator, Tensor
 from swell.actor import Actor
 from swell.hyperparameters import Hyperparameters
 from swell.invariance import BatchSizes, Tuned
+from swell.micro_batches import MicroBatches
 from swell.networks.policies import ActorCritic
 from swell.networks.policy_chain import policy_chain_of
-from swell.optimize import AddGradient, FlatAdam, accumulate_gradients, clipped_step, flat_parameters
+from swell.optimize import AddGradient, FlatAdam, clipped_step, flat_parameters
 from swell.policy_batch import PolicyBatch, Preparation
 from swell.types import BatchPlan
 
@@ -49,6 +50,7 @@ class PolicyGradient(Generic[Settings]):
         self._flat = flat_parameters(self.network)
         self.chain = actor.chain = policy_chain_of(self.network)
         self.optimizer = self.make_adam()
+        self.micro_batches = MicroBatches(step_settings.micro_batch_size)
         self.gradient_steps = 0
         self.shuffle = Generator().manual_seed(seed)
 
@@ -74,9 +76,8 @@ class PolicyGradient(Generic[Settings]):
         return tuned
 
     def gradient_step(self, add_gradient: AddGradient, minibatch: Tensor) -> "StepTaken":
-        settings = self.step_settings
-        loss = accumulate_gradients(add_gradient, minibatch, settings.micro_batch_size)
-        norm = clipped_step(self.optimizer, settings.max_gradient_norm, loss)
+        loss = self.micro_batches.accumulate(add_gradient, minibatch, self.optimizer.gradient)
+        norm = clipped_step(self.optimizer, self.step_settings.max_gradient_norm, loss)
         self.gradient_steps += 1
         return StepTaken(loss, norm)
 

@@ -26,6 +26,11 @@ class Effort:
     minibatch_rule: MinibatchRule
     minibatches: int
     minibatch_size: int
+    horizon_multiple: int = 1
+
+    def plan_near(self, horizon: float) -> BatchPlan:
+        """The plan for a horizon that is kept to a fraction: only here it becomes a number of steps."""
+        return self.plan(nearest_multiple(horizon, self.horizon_multiple))
 
     def plan(self, horizon: int) -> BatchPlan:
         epochs = self.epochs
@@ -57,8 +62,9 @@ def move_towards(target: float, horizon: float, smoothing: float) -> float:
     return (1.0 - smoothing) * horizon + smoothing * target
 
 
-def round_half_up(horizon: float) -> int:
-    return math.floor(horizon + 0.5)
+def nearest_multiple(horizon: float, multiple: int) -> int:
+    """At least one multiple; of two that are as near, the larger one."""
+    return multiple * max(1, math.floor(horizon / multiple + 0.5))
 
 
 def _require_reading(reading: float) -> None:
@@ -122,7 +128,7 @@ class AdaptiveScaler:
         self._num_readings = 0
 
     def plan(self, progress: float) -> BatchPlan:
-        return self._effort.plan(round_half_up(self._horizon))
+        return self._effort.plan_near(self._horizon)
 
     def adjust(self, reading: float) -> None:
         _require_reading(reading)
@@ -175,7 +181,7 @@ class NoiseScaleScaler:
         self._horizon = float(rule.min_horizon)
 
     def plan(self, progress: float) -> BatchPlan:
-        return self._effort.plan(round_half_up(self._horizon))
+        return self._effort.plan_near(self._horizon)
 
     def adjust(self, reading: float) -> None:
         _require_reading(reading)
@@ -218,7 +224,7 @@ class RampScaler:
         self._points = list(points)
 
     def plan(self, progress: float) -> BatchPlan:
-        return self._effort.plan(round_half_up(self._horizon(progress)))
+        return self._effort.plan_near(self._horizon(progress))
 
     def _horizon(self, progress: float) -> float:
         position = bisect_right(self._points, progress, key=lambda point: point[0])

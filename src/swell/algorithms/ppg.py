@@ -15,7 +15,7 @@ from swell.advantages import AdvantageMoments, normalized
 from swell.decoupled import DecoupledSettings, averaged, decoupled_objective
 from swell.hyperparameters import Hyperparameters
 from swell.losses import value_error
-from swell.optimize import accumulate_gradients, by_autograd, clipped_step, shuffled_minibatches
+from swell.optimize import by_autograd, clipped_step, shuffled_minibatches
 from swell.phase_buffer import PhaseBuffer
 from swell.policy_batch import PolicyBatch, Preparation, StalenessMode
 from swell.policy_gradient import PolicyGradient, StepSettings
@@ -132,7 +132,9 @@ class PPG(PolicyGradient[PPGSettings]):
         minibatches = max(1, round(returns.shape[0] / settings.auxiliary_minibatch_size))
         every = torch.arange(returns.shape[0])
         for minibatch in shuffled_minibatches(every, minibatches, settings.auxiliary_epochs, self.shuffle):
-            loss = accumulate_gradients(by_autograd(sample_losses), minibatch, self.step_settings.micro_batch_size)
+            loss = self.micro_batches.accumulate(
+                by_autograd(sample_losses), minibatch, self.auxiliary_optimizer.gradient
+            )
             clipped_step(self.auxiliary_optimizer, self.step_settings.max_gradient_norm, loss)
             self.gradient_steps += 1
         self.phase.clear()

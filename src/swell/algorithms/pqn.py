@@ -10,11 +10,11 @@ from torch import Generator, Tensor, nn
 
 from swell.invariance import Rule, scaled_betas, scaled_learning_rate
 from swell.losses import q_regression, q_regression_slopes
+from swell.micro_batches import MicroBatches
 from swell.networks.written_gradients import Tape, chain_of
 from swell.optimize import (
     AddGradient,
     FlatAdam,
-    accumulate_gradients,
     by_autograd,
     clipped_step,
     flat_parameters,
@@ -59,6 +59,7 @@ class PQN:
         self.settings = settings
         self.optimizer = FlatAdam(flat_parameters(network), settings.learning_rate, BETAS, rectified=True)
         self._chain = chain_of(network)
+        self.micro_batches = MicroBatches(settings.micro_batch_size)
         self.gradient_steps = 0
         self._num_actions = num_actions
         self._exploration = Generator().manual_seed(seed)
@@ -108,7 +109,7 @@ class PQN:
         losses: list[float] = []
         norms: list[float] = []
         for minibatch in shuffled_minibatches(indices, plan.minibatches, plan.epochs, self._shuffle):
-            losses.append(accumulate_gradients(add_gradient, minibatch, self.settings.micro_batch_size))
+            losses.append(self.micro_batches.accumulate(add_gradient, minibatch, self.optimizer.gradient))
             norms.append(clipped_step(self.optimizer, self.settings.max_gradient_norm, losses[-1]))
         self.gradient_steps += len(losses)
         return {

@@ -1,0 +1,71 @@
+"""Statistics of whole episodes."""
+
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from swell.envs.base import EnvStep
+
+EPISODES_REMEMBERED = 100
+ALL_ENVS = slice(None)
+
+
+class EpisodeStatistics:
+    """Unclipped returns and lengths of whole episodes, as an onlooker would count them."""
+
+    def __init__(self, num_envs: int) -> None:
+        self.finished = 0
+        self.abandoned = 0
+        self.returns: deque[float] = deque(maxlen=EPISODES_REMEMBERED)
+        self.lengths: deque[int] = deque(maxlen=EPISODES_REMEMBERED)
+        self._return_so_far = np.zeros(num_envs)
+        self._length_so_far = np.zeros(num_envs, dtype=np.int64)
+
+    def add(self, result: EnvStep, envs: slice = ALL_ENVS) -> None:
+        """Counts one step of these envs."""
+        returns, lengths, over = self._return_so_far[envs], self._length_so_far[envs], result.episode_over
+        returns += result.scores
+        lengths += result.valid
+        finished = int(np.count_nonzero(over))
+        if not finished:
+            return
+        self.finished += finished
+        self.returns.extend(returns[over].tolist())
+        self.lengths.extend(lengths[over].tolist())
+        returns[over] = 0.0
+        lengths[over] = 0
+
+    def abandon(self, envs: slice = ALL_ENVS) -> None:
+        """Forgets the episodes in flight of these envs: they are not counted in any mean."""
+        self.abandoned += int((self._length_so_far[envs] > 0).sum())
+        self._return_so_far[envs] = 0.0
+        self._length_so_far[envs] = 0
+
+    def summary(self) -> dict[str, float]:
+        """Means over the last 100 episodes; absent until one has finished."""
+        if not self.returns:
+            return {"episodes": self.finished}
+        return {
+            "episodes": self.finished,
+            "episode_return": float(np.mean(self.returns)),
+            "episode_length": float(np.mean(self.lengths)),
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "finished": self.finished,
+            "abandoned": self.abandoned,
+            "returns": list(self.returns),
+            "lengths": list(self.lengths),
+            "return_so_far": self._return_so_far.copy(),
+            "length_so_far": self._length_so_far.copy(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.finished = state["finished"]
+        self.abandoned = state["abandoned"]
+        self.returns.extend(state["returns"])
+        self.lengths.extend(state["lengths"])
+        self._return_so_far[:] = state["return_so_far"]
+        self._length_so_far[:] = state["length_so_far"]
