@@ -164,9 +164,9 @@ def test_a_place_that_cannot_be_written_exits_5(tmp_path):
 
 
 def test_a_batch_that_cannot_fit_exits_6_before_it_starts(tmp_path):
-    result = swell("train", "CartPole-v1", "--max-horizon", "2000000000", "--out", "run", cwd=tmp_path)
+    result = swell("train", "CartPole-v1", "--scaler", "fixed", "--horizon", "2000000000", "--out", "run", cwd=tmp_path)
     assert result.returncode == 6
-    assert "max_horizon" in last_line(result)
+    assert "horizon 2000000000" in last_line(result)
     assert not (tmp_path / "run").exists()
 
 
