@@ -29,8 +29,6 @@ FIELDS = ("observations", "actions", "rewards", "terminated", "truncated", "vali
 PATIENCE_SECONDS = 60.0
 """Only a failing test waits that long."""
 
-wired = pytest.mark.skipif(not hasattr(swell.build, "make_env_groups"), reason="build() makes no groups yet")
-
 
 class Balancer:
     """Pushes CartPole's cart to the side to which the pole leans, and notes the calls."""
@@ -384,7 +382,6 @@ def test_time_is_either_acting_or_waiting_for_envs(monkeypatch):
     assert collector.seconds == {"act": 18.0, "env": 30.0}
 
 
-@wired
 def test_a_killed_run_with_overlap_ends_like_an_uninterrupted_one(tmp_path):
     config = small_config(overlap=True, total_env_steps=2000, num_envs=6)
     run(config, tmp_path / "whole", quiet=True)
@@ -393,7 +390,6 @@ def test_a_killed_run_with_overlap_ends_like_an_uninterrupted_one(tmp_path):
     assert same(outcome(tmp_path / "run"), outcome(tmp_path / "whole"))
 
 
-@wired
 def test_a_run_with_overlap_splits_its_envs():
     parts = swell.build.build(small_config(overlap=True, num_envs=6))
     assert [columns.stop - columns.start for columns in parts.collector.envs.columns] == [3, 3]

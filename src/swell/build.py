@@ -34,7 +34,7 @@ from swell.scalers import (
 )
 from swell.seeds import derive_seed
 from swell.signals import Measurement, PolicyChange, make_aspect
-from swell.system_memory import free_memory, resident_memory
+from swell.system_memory import free_memory, give_back_freed_memory, resident_memory
 from swell.types import Scaler
 
 EVALUATION_ENVS = 100
@@ -265,6 +265,7 @@ class MemoryPlanner:
     def plan(self, longest: int) -> MemoryPlan:
         if self._needs is None:
             return self._decided or MemoryPlan(self._config.micro_batch_size, longest)
+        give_back_freed_memory()  # of the rehearsals
         self._resident = max(self._resident, resident_memory() or 0)
         footprint = Footprint(
             config=self._config,

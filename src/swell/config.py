@@ -52,8 +52,8 @@ class RunConfig:
     async_envs: bool = False
     """One process per env; pays off only for envs slower than about a millisecond a step."""
     overlap: bool = False
-    """Steps one half of the envs while the network acts on the other; pays off where envs run beside Python: Atari,
-    async_envs, a GPU."""
+    """Steps one half of the envs while the network acts on the other. For a GPU, or envs that wait for something; on a
+    CPU whose cores are busy it costs time."""
     max_episode_steps: Count | None = None
     """Time limit in agent steps; None keeps the env's own (MinAtar: 5000). It truncates, it does not terminate."""
     episodic_life: bool = False

@@ -23,7 +23,7 @@ from swell.policy import greedy_returns
 from swell.run_directory import JsonLines, write_json_atomic
 from swell.schedules import Every
 from swell.seeds import derive_seed
-from swell.system_memory import peak_memory_mb
+from swell.system_memory import give_back_freed_memory, peak_memory_mb
 from swell.types import Iteration
 
 CHECKPOINTS_KEPT = 2
@@ -69,6 +69,7 @@ class Run:
         if (plan := describe(parts.memory, config)) is not None:
             self._console.message(plan)
         self._failed_saves = 0
+        self._micro_batch_size = parts.learner.micro_batches.size
         self._started = time.perf_counter()
         self._saved_at = self._started
 
@@ -146,6 +147,7 @@ class Run:
             before = time.perf_counter()
 
     def _log(self, iteration: Iteration, seconds: float) -> None:
+        self._note_smaller_micro_batches()
         env_steps = self.parts.collector.env_steps
         next_plan = self.parts.scaler.plan(min(1.0, env_steps / self.config.total_env_steps))
         row: dict[str, Any] = {
@@ -165,6 +167,13 @@ class Run:
         for sink in self._sinks:
             sink.write(row)
 
+    def _note_smaller_micro_batches(self) -> None:
+        """Says so once for each time that memory ran out in an update."""
+        size = self.parts.learner.micro_batches.size
+        if size < self._micro_batch_size:
+            self._console.message(f"memory ran out: micro-batches have {size} samples from now on")
+            self._micro_batch_size = size
+
     def _phase_seconds(self) -> dict[str, float]:
         spent = {**self.parts.collector.seconds, "measure": self.parts.measurement.seconds}
         spent["update"] = self._memory.train_seconds - sum(spent.values())
@@ -175,6 +184,7 @@ class Run:
 
     def _evaluate(self) -> bool:
         """Plays greedy episodes; True if they are the best of a run that picks its best by evaluations."""
+        give_back_freed_memory()  # their envs would come on top of what the update left behind
         env_steps = self.parts.collector.env_steps
         # A seed of its own for each evaluation, apart from training's.
         seed = derive_seed(self.config.seed, "evaluation", env_steps)
@@ -250,6 +260,7 @@ class Run:
             "directory": str(self.directory),
             "env_steps": collector.env_steps,
             "gradient_steps": self.parts.learner.gradient_steps,
+            "micro_batch_size": self.parts.learner.micro_batches.size,
             "episodes": collector.episodes.finished,
             "abandoned_episodes": collector.episodes.abandoned,
             "steps_per_second": collector.env_steps / max(self._memory.train_seconds, 1e-9),

@@ -1,7 +1,6 @@
 """The memory plan: what a run will hold at its longest rollout, and what gives way where that is too much."""
 
 import math
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 
 from swell.config import RunConfig
@@ -18,6 +17,8 @@ FRAGMENTATION = 1.4
 """What the C library's heap grows by for each byte that passes through it; measured, see docs/memory.md."""
 FIRST_USE = 8 * MB
 """Code and pools of threads that are loaded when they are first used; measured likewise."""
+VIEWS_OF_A_STEP = 2048
+"""Views of one step of a rollout, which each group of envs makes beforehand."""
 SAVED_COPIES = 3
 """Copies of a state that exist while a checkpoint of it is written."""
 
@@ -46,16 +47,16 @@ def describe(plan: MemoryPlan, asked: RunConfig) -> str | None:
     if plan.predicted_mb is None:
         return None
     limit = "" if plan.limit_mb is None else f", limit {plan.limit_mb:,.0f} MB"
-    line = f"memory: about {plan.predicted_mb:,.0f} MB at horizon {plan.longest_horizon}{limit}"
+    line = f"memory: about {plan.predicted_mb:,.0f} MB at horizon {plan.longest_horizon:,}{limit}"
     if plan.asked_mb is None:
         return line
     used = plan.applied_to(asked)
     changes = [
-        f"{name} is {getattr(used, name)}, not {getattr(asked, name)}"
+        f"{name} is {getattr(used, name):,} instead of {getattr(asked, name):,}"
         for name in ("micro_batch_size", "max_horizon")
         if getattr(used, name) != getattr(asked, name)
     ]
-    return f"{line}; {' and '.join(changes)}, which would take {plan.asked_mb:,.0f} MB"
+    return f"{line}; it would take {plan.asked_mb:,.0f} MB, so {' and '.join(changes)}"
 
 
 def shortage(plan: MemoryPlan, free: float | None, resident: float | None) -> list[str]:
@@ -157,7 +158,7 @@ class Footprint:
     def peak(self, horizon: int, micro_batch_size: int) -> float:
         config, needs = self.config, self.needs
         rows = horizon * config.num_envs
-        trained_rows = max(rows, config.phase_env_steps) if self._has_phases else rows
+        trained_rows = max(rows, config.phase_env_steps) if self.has_phases else rows
         samples = min(micro_batch_size, self.largest_minibatch(horizon))
         rollout = needs.rollout.at(config.num_envs, rows)
         waiting = (config.staleness + 1) * rollout if config.staleness else 0.0  # the queue, and the one trained on
@@ -173,15 +174,16 @@ class Footprint:
         evaluating = self.evaluation_envs * self.each_env + FRAGMENTATION * needs.acting.at(self.evaluation_envs, 0)
         saving = SAVED_COPIES * (needs.saved.at(samples, trained_rows) + waiting)
         lasting = self.resident + FIRST_USE + needs.learner.at(0, 0) + needs.lasting.at(samples, trained_rows)
-        return lasting + rollout + waiting + max(FRAGMENTATION * computing, evaluating, saving)
+        views = horizon * VIEWS_OF_A_STEP * (2 if config.overlap else 1)
+        return lasting + rollout + views + waiting + max(FRAGMENTATION * computing, evaluating, saving)
 
     def largest_minibatch(self, horizon: int) -> int:
         rows = horizon * self.config.num_envs
         minibatch = math.ceil(rows / min(self.effort.plan(horizon).minibatches, rows))
-        return max(minibatch, self.config.auxiliary_minibatch_size) if self._has_phases else minibatch
+        return max(minibatch, self.config.auxiliary_minibatch_size) if self.has_phases else minibatch
 
     @property
-    def _has_phases(self) -> bool:
+    def has_phases(self) -> bool:
         return self.config.algorithm in ("ppg", "ppg-ewma") and self.config.auxiliary_epochs > 0
 
     def _looked_at(self, rows: int, micro_batch_size: int) -> int:
@@ -203,49 +205,45 @@ def plan_memory(footprint: Footprint, longest_horizon: int, limit: float | None)
     limit_mb = None if limit is None else limit / MB
     if limit is None or asked <= limit:
         return MemoryPlan(config.micro_batch_size, longest_horizon, asked / MB, limit_mb)
-    for horizon, micro_batch_size in _alternatives(footprint, longest_horizon, limit):
-        peak = footprint.peak(horizon, micro_batch_size)
-        if peak <= limit:
-            return MemoryPlan(micro_batch_size, horizon, peak / MB, limit_mb, asked / MB)
-    raise OutOfMemoryError(_refusal(footprint, longest_horizon, limit))
+    *_, smallest = sizes = _smaller_micro_batches(footprint, longest_horizon)
+    for size in sizes:
+        if (peak := footprint.peak(longest_horizon, size)) <= limit:
+            return MemoryPlan(size, longest_horizon, peak / MB, limit_mb, asked / MB)
+    fits = _longest_that_fits(footprint, longest_horizon, smallest, limit)
+    if not config.adapts_horizon or fits < config.min_horizon:
+        raise OutOfMemoryError(_refusal(footprint, longest_horizon, smallest, limit, fits))
+    return MemoryPlan(smallest, fits, footprint.peak(fits, smallest) / MB, limit_mb, asked / MB)
 
 
-def _alternatives(footprint: Footprint, longest_horizon: int, limit: float) -> Iterator[tuple[int, int]]:
-    """Horizons and micro-batches that need less and less; at last the longest horizon that fits."""
-    config = footprint.config
-    micro_batch_size = min(config.micro_batch_size, footprint.largest_minibatch(longest_horizon))
-    while micro_batch_size // 2 >= SMALLEST_MICRO_BATCH:
-        micro_batch_size //= 2
-        yield longest_horizon, micro_batch_size
-    if config.adapts_horizon:
-        multiple, smallest = config.horizon_multiple, micro_batch_size
-        fits = largest_that(
-            lambda count: footprint.peak(count * multiple, smallest) <= limit, longest_horizon // multiple
-        )
-        if fits is not None and fits * multiple >= config.min_horizon:
-            yield fits * multiple, micro_batch_size
+def _smaller_micro_batches(footprint: Footprint, horizon: int) -> list[int]:
+    """From what is used at once as it was asked for, by halves."""
+    sizes = [min(footprint.config.micro_batch_size, footprint.largest_minibatch(horizon))]
+    while sizes[-1] // 2 >= SMALLEST_MICRO_BATCH:
+        sizes.append(sizes[-1] // 2)
+    return sizes
 
 
-def _refusal(footprint: Footprint, longest_horizon: int, limit: float) -> str:
-    config = footprint.config
-    name, horizon = ("min_horizon", config.min_horizon) if config.adapts_horizon else ("horizon", longest_horizon)
-    smallest = min(config.micro_batch_size, SMALLEST_MICRO_BATCH)
-    needed = footprint.peak(horizon, smallest)
-    ways_out = [name if config.scaler != "ramp" else "the ramp's horizons", "num_envs"]
-    ways_out += ["staleness"] if config.staleness else []
-    ways_out += ["phase_env_steps"] if config.algorithm in ("ppg", "ppg-ewma") else []
-    fits = largest_that(lambda shorter: footprint.peak(shorter, smallest) <= limit, horizon - 1)
-    hint = f" (up to {fits} fits)" if fits else ""
-    return (
-        f"{name} {horizon} with {config.num_envs} envs takes about {needed / MB:,.0f} MB even in micro-batches of "
-        f"{smallest}, and the limit is {limit / MB:,.0f} MB; lower {' or '.join(ways_out)}{hint} or raise memory_limit"
-    )
-
-
-def largest_that(holds: Callable[[int], bool], at_most: int) -> int | None:
-    """By bisection: what holds for a number holds for smaller ones."""
-    low, high = 0, at_most
+def _longest_that_fits(footprint: Footprint, longest_horizon: int, micro_batch_size: int, limit: float) -> int:
+    """The largest multiple of `horizon_multiple`, by bisection; 0 if none fits."""
+    multiple = footprint.config.horizon_multiple
+    low, high = 0, longest_horizon // multiple
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle - 1)
-    return low or None
+        fits = footprint.peak(middle * multiple, micro_batch_size) <= limit
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return low * multiple
+
+
+def _refusal(footprint: Footprint, longest_horizon: int, micro_batch_size: int, limit: float, fits: int) -> str:
+    config = footprint.config
+    name, horizon = ("min_horizon", config.min_horizon) if config.adapts_horizon else ("horizon", longest_horizon)
+    needed = footprint.peak(horizon, micro_batch_size) / MB
+    options = ["ramp_horizons" if config.scaler == "ramp" else name, "num_envs"]
+    options += ["staleness"] if config.staleness else []
+    options += ["phase_env_steps"] if footprint.has_phases else []
+    hint = f" (a horizon of {fits} fits)" if fits else ""
+    return (
+        f"{name} {horizon} with {config.num_envs} envs takes about {needed:,.0f} MB even in micro-batches of "
+        f"{micro_batch_size}, and the limit is {limit / MB:,.0f} MB; lower {' or '.join(options)}{hint} "
+        "or raise memory_limit"
+    )

@@ -2,7 +2,7 @@
 
 import contextlib
 import platform
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from swell.config import RunConfig, config_from_dict
 from swell.console import patient_console, say
 from swell.driver import Run, resume_promise
 from swell.envs import resolve_env_id
+from swell.memory import MemoryPlan
 from swell.presets import make_config
 from swell.run_directory import (
     RunLock,
@@ -75,7 +76,8 @@ def resume(directory: str | Path, total_env_steps: int | None = None, *, quiet: 
         state = found[1] if found else None
         pinned = replace(config, threads=described["threads"])  # another number of threads changes bits
         announce(f"restoring {config.num_envs} envs of {config.env}", quiet)
-        parts = build(pinned, state["scaler"].get("points") if state else None)
+        decided = MemoryPlan(**described["memory"]) if "memory" in described else None  # runs of earlier versions
+        parts = build(pinned, state["scaler"].get("points") if state else None, decided)
         started = described.get("started", described["versions"])
         write_json_atomic(directory / "config.json", {**describe_run(config, parts), "started": started})
         continued = Run(pinned, directory, parts, quiet)
@@ -103,6 +105,7 @@ def describe_run(config: RunConfig, parts: Parts) -> dict[str, Any]:
         "device": str(parts.device),
         "threads": parts.threads,
         "network": parts.network_name,
+        "memory": asdict(parts.memory),
         "resume": resume_promise(parts),
         "machine": platform.machine(),
         "versions": {"python": platform.python_version(), **installed_versions()},

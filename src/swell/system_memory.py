@@ -16,12 +16,16 @@ CGROUP_FILES = {
 
 def resident_memory() -> int | None:
     """What this process holds now; None on Windows, which keeps no such count here."""
-    with suppress(OSError, AttributeError):  # of another C library than GNU's
-        ctypes.CDLL(None).malloc_trim(0)  # gives back what was freed, which would count here and be used again
     with suppress(OSError):
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     peak = peak_memory_mb()  # the nearest that macOS has
     return None if peak is None else round(peak * 2**20)
+
+
+def give_back_freed_memory() -> None:
+    """Gives to the system what the C library keeps of memory that was freed; does nothing if that is not GNU's."""
+    with suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def peak_memory_mb() -> float | None:
