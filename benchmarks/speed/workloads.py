@@ -91,6 +91,7 @@ WORKLOADS = {
             peers=("plain",),
             bars={"purejaxql": Bar("at least", 3.0)},
             needs="minatar",
+            variants={"2 threads": {"threads": 2}},
         ),
         Workload(
             name="cartpole-ppo",

@@ -222,11 +222,14 @@ def resolve_device(name: str) -> torch.device:
 
 
 def resolve_threads(threads: int, network_name: str) -> int:
-    """Small networks lose more by handing work between threads than they gain; measured in docs/results/speed.md."""
+    """Small networks lose more by handing work between threads than they gain.
+
+    MinAtar's gains on an idle machine, but where another process wants a core its threads wait for each other at every
+    step, and it trains at a twentieth of its speed (docs/results/speed.md).
+    """
     if threads > 0:
         return threads
-    cores = os.cpu_count() or 1
-    return {"mlp": 1, "minatar-cnn": min(2, cores)}.get(network_name, cores)
+    return 1 if network_name in ("mlp", "minatar-cnn") else (os.cpu_count() or 1)
 
 
 def longest_horizon(config: RunConfig, points: Points) -> int:
