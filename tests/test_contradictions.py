@@ -15,6 +15,19 @@ RULES = [
     ({"overlap": True, "num_envs": 1}, "num_envs must be even with overlap, which steps them in two halves, got 1"),
     ({"min_horizon": 128}, "min_horizon must be at most max_horizon, got 128 and 64"),
     ({"ramp_horizons": ()}, "ramp_horizons must hold at least one horizon, got ()"),
+    ({"horizon_multiple": 32}, "min_horizon must be a multiple of horizon_multiple, got 16 and 32"),
+    (
+        {"horizon_multiple": 16, "max_horizon": 100},
+        "max_horizon must be a multiple of horizon_multiple, got 100 and 16",
+    ),
+    (
+        {"horizon_multiple": 5, "scaler": "fixed"},
+        "horizon must be a multiple of horizon_multiple, got 32 and 5",
+    ),
+    (
+        {"horizon_multiple": 16, "scaler": "ramp", "ramp_horizons": (16, 40, 64)},
+        "ramp_horizons must be a multiple of horizon_multiple, got (16, 40, 64) and 16",
+    ),
     (
         {"calm_reading": 0.5, "volatile_reading": 0.5},
         "calm_reading must be less than volatile_reading, got 0.5 and 0.5",

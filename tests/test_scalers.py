@@ -260,3 +260,41 @@ def test_a_ramp_interpolates_between_its_points():
 def test_a_replayed_trajectory_holds_each_horizon_until_the_next():
     ramp = RampScaler(EFFORT, steps_of([(0.0, 16.0), (0.3, 20.0), (0.6, 18.0)]))
     assert [ramp.plan(progress).horizon for progress in (0.0, 0.29, 0.3, 0.59, 0.6, 1.0)] == [16, 16, 20, 20, 18, 18]
+
+
+MULTIPLES = st.sampled_from([1, 2, 4, 8, 16])
+
+
+@given(MULTIPLES, st.lists(READINGS, max_size=40))
+def test_an_adaptive_horizon_is_planned_in_multiples_and_kept_to_a_fraction(multiple, readings):
+    plain, coarse = AdaptiveScaler(EFFORT, RULE), AdaptiveScaler(replace(EFFORT, horizon_multiple=multiple), RULE)
+    for reading in readings:
+        for scaler in (plain, coarse):
+            scaler.adjust(reading)
+        assert coarse.state_dict() == plain.state_dict()
+        assert horizon(coarse) % multiple == 0
+        assert RULE.min_horizon <= horizon(coarse) <= RULE.max_horizon
+        assert abs(horizon(coarse) - plain.state_dict()["horizon"]) <= multiple / 2
+
+
+@given(MULTIPLES, st.floats(0, 1e5))
+def test_a_horizon_by_noise_scale_is_planned_in_multiples(multiple, noise_scale):
+    scaler = NoiseScaleScaler(replace(EFFORT, horizon_multiple=multiple), NOISE_RULE)
+    scaler.adjust(noise_scale)
+    assert horizon(scaler) % multiple == 0
+    assert NOISE_RULE.min_horizon <= horizon(scaler) <= NOISE_RULE.max_horizon
+    assert abs(horizon(scaler) - scaler.state_dict()["horizon"]) <= multiple / 2
+
+
+def test_a_ramp_is_climbed_in_multiples():
+    ramp = RampScaler(replace(EFFORT, horizon_multiple=16), [(0.0, 16.0), (1.0, 64.0)])
+    assert [ramp.plan(tenth / 10).horizon for tenth in range(11)] == [16, 16, 32, 32, 32, 48, 48, 48, 48, 64, 64]
+
+
+def test_a_replayed_horizon_shorter_than_a_multiple_becomes_one():
+    assert RampScaler(replace(EFFORT, horizon_multiple=16), [(0.0, 3.0)]).plan(0.0).horizon == 16
+
+
+def test_the_number_of_minibatches_follows_the_multiple():
+    by_size = replace(EFFORT, minibatch_rule="size", horizon_multiple=16)
+    assert RampScaler(by_size, [(0.0, 37.0)]).plan(0.0).minibatches == 32 * 128 // 512

@@ -50,6 +50,8 @@ class Memory:
     best_return: float = float("-inf")
     best_step: int | None = None
     evaluation: dict[str, Any] | None = None
+    micro_batch_size: int | None = None
+    """What there was room for when memory last ran out; None while it has not."""
 
 
 class Run:
@@ -69,7 +71,6 @@ class Run:
         if (plan := describe(parts.memory, config)) is not None:
             self._console.message(plan)
         self._failed_saves = 0
-        self._micro_batch_size = parts.learner.micro_batches.size
         self._started = time.perf_counter()
         self._saved_at = self._started
 
@@ -82,6 +83,8 @@ class Run:
         else:
             self._memory = Memory(**state["run"])
             self._memory.resume_count += 1
+            if self._memory.micro_batch_size is not None:
+                self.parts.learner.micro_batches.size = self._memory.micro_batch_size
             self._metrics.truncate_to(state["logs"]["metrics"])
             self._evaluations.truncate_to(state["logs"]["evaluations"])
             self._checkpoint_due.load_state_dict(state["checkpoint_due"])
@@ -170,9 +173,9 @@ class Run:
     def _note_smaller_micro_batches(self) -> None:
         """Says so once for each time that memory ran out in an update."""
         size = self.parts.learner.micro_batches.size
-        if size < self._micro_batch_size:
+        if size < (self._memory.micro_batch_size or self.parts.memory.micro_batch_size):
             self._console.message(f"memory ran out: micro-batches have {size} samples from now on")
-            self._micro_batch_size = size
+            self._memory.micro_batch_size = size
 
     def _phase_seconds(self) -> dict[str, float]:
         spent = {**self.parts.collector.seconds, "measure": self.parts.measurement.seconds}

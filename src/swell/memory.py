@@ -43,9 +43,9 @@ class MemoryPlan:
 
 
 def describe(plan: MemoryPlan, asked: RunConfig) -> str | None:
-    """The plan in one line; None if it predicts nothing."""
+    """The plan in one line; None if there is nothing to say."""
     if plan.predicted_mb is None:
-        return None
+        return None if asked.memory_limit is None else "memory: cannot be predicted here, so memory_limit is not kept"
     limit = "" if plan.limit_mb is None else f", limit {plan.limit_mb:,.0f} MB"
     line = f"memory: about {plan.predicted_mb:,.0f} MB at horizon {plan.longest_horizon:,}{limit}"
     if plan.asked_mb is None:
@@ -63,10 +63,8 @@ def shortage(plan: MemoryPlan, free: float | None, resident: float | None) -> li
     """A line where a plan of the past needs more than there is now."""
     if plan.predicted_mb is None or free is None or resident is None or plan.predicted_mb * MB <= free + resident:
         return []
-    there_is = (free + resident) / MB
-    return [
-        f"memory: the run was planned with {plan.predicted_mb:,.0f} MB and there are {there_is:,.0f} MB; it goes on"
-    ]
+    planned, available = f"{plan.predicted_mb:,.0f} MB", f"{(free + resident) / MB:,.0f} MB"
+    return [f"memory: the run was planned to take {planned} and there are {available}; it goes on as it was planned"]
 
 
 def memory_limit(config: RunConfig, resident: float, free: float | None) -> float | None:
@@ -163,11 +161,13 @@ class Footprint:
         rollout = needs.rollout.at(config.num_envs, rows)
         waiting = (config.staleness + 1) * rollout if config.staleness else 0.0  # the queue, and the one trained on
         looked_at = self._looked_at(rows, micro_batch_size)
-        kept, kept_of_part = (needs.kept.at(min(config.probe_states, rows), rows), needs.kept.at(looked_at, rows))
+        kept = needs.kept.at(min(config.probe_states, rows), rows)
+        # Stale rollouts and whole phases go through the network once before they are trained on.
+        revisited = min(micro_batch_size, trained_rows) if config.staleness or self.has_phases else 0
         computing = max(
-            needs.acting.at(config.num_envs, 0),
+            needs.acting.at(max(config.num_envs, revisited), 0),
             kept + needs.updating.at(samples, trained_rows),
-            kept - kept_of_part + needs.looking.at(looked_at, rows),
+            kept - needs.kept.at(looked_at, rows) + needs.looking.at(looked_at, rows),
         )
         if config.window == "interval":
             computing += kept  # of the reading before

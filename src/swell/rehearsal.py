@@ -105,7 +105,7 @@ class LiveTensors(TorchDispatchMode):
         """The count after each new tensor, beside what it was at the start."""
         before = self.bytes
         self._levels = []
-        found: list[int] = []
+        found = [0]
         yield found
         found += [level - before for level in self._levels]
 
