@@ -323,8 +323,12 @@ def test_ctrl_c_reaches_a_collector_that_waits_for_a_hung_env(monkeypatch):
 
     hung = Interrupting()
     collector = Collector([hung, ScriptedEnvs()], 10, CPU)
-    with pytest.raises(KeyboardInterrupt):
-        collector.collect(Balancer(), 10, FOREVER)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            collector.collect(Balancer(), 10, FOREVER)
+    finally:
+        signal.signal(signal.SIGINT, handler)
     collector.envs.close()
     hung.released.set()
 

@@ -59,7 +59,8 @@ def test_a_loaded_policy_acts_and_scores_as_the_learner_that_was_saved(tmp_path,
     expected = learner.greedy_actions(observations).numpy()
     assert len(np.unique(expected)) > 1
     assert np.array_equal(policy(observations), expected) and policy(observations).dtype == expected.dtype
-    assert np.array_equal(policy(observations[5].numpy()), expected[5])
+    # A product of one row may round differently from the same row in a product of many.
+    np.testing.assert_allclose(policy(observations[5].numpy()), expected[5], rtol=1e-6)
     found = load_newest(directory / "checkpoints", print)
     assert policy.env_steps == found[0] >= 640
     score = evaluate(directory, episodes=3)
