@@ -165,10 +165,12 @@ class Footprint:
         # Stale rollouts and whole phases go through the network once before they are trained on.
         revisited = min(micro_batch_size, trained_rows) if config.staleness or self.has_phases else 0
         computing = max(
-            needs.acting.at(max(config.num_envs, revisited), 0),
-            kept + needs.updating.at(samples, trained_rows),
-            kept - needs.kept.at(looked_at, rows) + needs.looking.at(looked_at, rows),
+            needs.updating.at(samples, trained_rows),
+            needs.looking.at(looked_at, rows) - needs.kept.at(looked_at, rows),
+            needs.acting.at(revisited, 0),
         )
+        # What acting has left in the heap is in pieces that are too small for the rest.
+        computing += needs.acting.at(config.num_envs, 0) + kept
         if config.window == "interval":
             computing += kept  # of the reading before
         evaluating = self.evaluation_envs * self.each_env + FRAGMENTATION * needs.acting.at(self.evaluation_envs, 0)
