@@ -24,8 +24,8 @@ EAGER = {"measure_every": 1, "smoothing": 1.0, "calm_reading": 0.9, "history": 1
 
 @pytest.fixture
 def heavy_steps(monkeypatch):
-    """Each step of the horizon is said to take 20 MB, so that a small run has something to give way with."""
-    monkeypatch.setattr(memory, "VIEWS_OF_A_STEP", 20 * MB)
+    """Each step of the horizon is said to take 200 MB, so that a small run has something to give way with."""
+    monkeypatch.setattr(memory, "VIEWS_OF_A_STEP", 200 * MB)
 
 
 def limited(room_mb, **fields):
@@ -35,7 +35,7 @@ def limited(room_mb, **fields):
 
 
 def test_a_run_never_plans_beyond_the_horizon_that_fits(tmp_path, heavy_steps, capsys):
-    config = limited(130, **EAGER)
+    config = limited(1300, **EAGER)
     summary = run(config, tmp_path / "run")
     longest = read_json(tmp_path / "run" / "config.json")["memory"]["longest_horizon"]
     assert 8 <= longest <= 11
@@ -49,7 +49,7 @@ def test_a_run_never_plans_beyond_the_horizon_that_fits(tmp_path, heavy_steps, c
 
 
 def test_a_plan_is_stored_beside_the_options_as_they_were_asked_for(tmp_path, heavy_steps):
-    config = limited(130, minibatches=1, evaluation_episodes=0, total_env_steps=200)
+    config = limited(1300, minibatches=1, evaluation_episodes=0, total_env_steps=200)
     run(config, tmp_path / "run", quiet=True)
     described = read_json(tmp_path / "run" / "config.json")
     assert described["config"]["max_horizon"] == 16
@@ -62,7 +62,7 @@ def test_a_plan_is_stored_beside_the_options_as_they_were_asked_for(tmp_path, he
 
 def test_a_resumed_run_keeps_to_its_plan_whatever_is_free_by_then(tmp_path, heavy_steps, monkeypatch):
     """It ends like a run that was asked for what the plan made of it."""
-    assert run_and_kill(limited(130, **EAGER), tmp_path / "run", driver.Run, "_log", 25)
+    assert run_and_kill(limited(1300, **EAGER), tmp_path / "run", driver.Run, "_log", 25)
     plan = read_json(tmp_path / "run" / "config.json")["memory"]
     assert plan["longest_horizon"] < 16
     monkeypatch.setattr(building, "memory_limit", lambda config, resident, free: 10**6 * MB)
@@ -76,7 +76,7 @@ def test_a_resumed_run_keeps_to_its_plan_whatever_is_free_by_then(tmp_path, heav
 
 
 def test_a_fixed_horizon_is_refused_before_anything_is_created(tmp_path, heavy_steps):
-    config = limited(50, scaler="fixed", horizon=4)
+    config = limited(500, scaler="fixed", horizon=4)
     with pytest.raises(OutOfMemoryError, match="horizon 16 with 8 envs"):
         run(config, tmp_path / "run", quiet=True, horizon=16)
     assert not (tmp_path / "run").exists()
