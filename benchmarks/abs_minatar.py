@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from experiment import cell, mean_over_training, write_csv
 
-from swell.bench.records import read_runs
-from swell.bench.stats import bootstrap, interquartile_mean, probability_of_improvement
+from swell.report.records import read_runs
+from swell.report.stats import bootstrap, interquartile_mean, probability_of_improvement
 
 CLASSIC = ("CartPole-v1", "Acrobot-v1", "LunarLander-v3")
 ADAPTIVE = "adaptive"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from swell.scalers import AdaptiveRule, AdaptiveScaler, Effort
+from swell.batch.scalers import AdaptiveRule, AdaptiveScaler, Effort
 
 EFFORT = Effort(128, 2, "constant", 32, "count", 4, 512)
 

@@ -21,10 +21,10 @@ from command_line import arguments
 from experiment import write_csv
 from nonstationarity import ENVS
 
-from swell.build import build
 from swell.loop import train
-from swell.policy import greedy_returns
 from swell.presets import make_config
+from swell.runs.agent import greedy_returns
+from swell.runs.build import build
 
 SENSITIVE_ENVS = ("MinAtar/Breakout-v1", "MinAtar/SpaceInvaders-v1", "MinAtar/Asterix-v1", "LunarLander-v3")
 MOMENTS = (0.05, 0.15, 0.35, 0.7)

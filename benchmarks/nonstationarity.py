@@ -20,11 +20,11 @@ import torch
 from command_line import arguments
 from experiment import interval, write_csv
 
-from swell.bench.stats import spearman
-from swell.build import build
+from swell.batch.signals import Measurement, behavioral_divergence
 from swell.loop import train
 from swell.presets import make_config
-from swell.signals import Measurement, behavioral_divergence
+from swell.report.stats import spearman
+from swell.runs.build import build
 
 ENVS = {
     **{

@@ -12,9 +12,9 @@ import statistics
 import time
 from itertools import islice
 
-from swell.build import build
 from swell.loop import train
 from swell.presets import make_config
+from swell.runs.build import build
 
 
 def measure(case, iterations):

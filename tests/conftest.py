@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-sys.path.insert(0, str(Path(__file__).parent))  # for scripted_envs
+sys.path.insert(0, str(Path(__file__).parent / "support"))
 
 settings.register_profile("suite", derandomize=True, deadline=None)
 settings.load_profile("suite")

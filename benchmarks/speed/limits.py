@@ -10,9 +10,9 @@ import torch
 from gymnasium.spaces import Box, Discrete
 from torch.utils.flop_counter import FlopCounterMode
 
-from swell.build import build, env_settings
-from swell.config import RunConfig
+from swell.config.run_config import RunConfig
 from swell.envs import VectorEnv, make_envs
+from swell.runs.build import build, env_settings
 
 from .sides import IteratedSide
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 
-from swell.config import RunConfig
+from swell.config.run_config import RunConfig
 from swell.presets import make_config
 
 from .commands import SWELL, Beside, peak_memory, run_seconds

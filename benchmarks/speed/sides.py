@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
-from benchmarks import plain_pqn
 
-from swell.build import build
-from swell.config import RunConfig
+from benchmarks import plain_pqn
+from swell.config.run_config import RunConfig
 from swell.loop import train
+from swell.runs.build import build
 
 WARM_UP_SECONDS = 1.0
 TRIAL_SECONDS = 0.5

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
 
-from swell.config import RunConfig
+from swell.config.run_config import RunConfig
 from swell.presets import make_config
 
 from .table import Bar

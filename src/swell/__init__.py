@@ -18,44 +18,50 @@ if TYPE_CHECKING:
     from swell.algorithms.ppo import PPO
     from swell.algorithms.ppo_ewma import PPOEWMA
     from swell.algorithms.pqn import PQN
-    from swell.collect import Collector
-    from swell.config import RunConfig
+    from swell.batch.noise_scale import GradientNoiseScale
+    from swell.batch.scalers import AdaptiveScaler, FixedScaler, NoiseScaleScaler, RampScaler
+    from swell.batch.signals import (
+        Measurement,
+        PolicyChange,
+        behavioral_divergence,
+        effective_sample_size,
+        kl_divergence,
+    )
+    from swell.collect.collector import Collector
+    from swell.config.run_config import RunConfig
     from swell.loop import train
-    from swell.noise_scale import GradientNoiseScale
-    from swell.policy import Policy, evaluate, load_policy
-    from swell.runs import resume, run
-    from swell.scalers import AdaptiveScaler, FixedScaler, NoiseScaleScaler, RampScaler
-    from swell.signals import Measurement, PolicyChange, behavioral_divergence, effective_sample_size, kl_divergence
+    from swell.runs.agent import Policy, evaluate, load_policy
+    from swell.runs.start import resume, run
     from swell.types import BatchPlan, Iteration, Rollout
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "AdaptiveScaler": "scalers",
+    "AdaptiveScaler": "batch.scalers",
     "BatchPlan": "types",
-    "Collector": "collect",
+    "Collector": "collect.collector",
     "ESSPPO": "algorithms.ess",
-    "FixedScaler": "scalers",
-    "GradientNoiseScale": "noise_scale",
+    "FixedScaler": "batch.scalers",
+    "GradientNoiseScale": "batch.noise_scale",
     "Iteration": "types",
-    "Measurement": "signals",
-    "NoiseScaleScaler": "scalers",
+    "Measurement": "batch.signals",
+    "NoiseScaleScaler": "batch.scalers",
     "PPG": "algorithms.ppg",
     "PPO": "algorithms.ppo",
     "PPOEWMA": "algorithms.ppo_ewma",
     "PQN": "algorithms.pqn",
-    "Policy": "policy",
-    "PolicyChange": "signals",
-    "RampScaler": "scalers",
+    "Policy": "runs.agent",
+    "PolicyChange": "batch.signals",
+    "RampScaler": "batch.scalers",
     "Rollout": "types",
-    "RunConfig": "config",
-    "behavioral_divergence": "signals",
-    "effective_sample_size": "signals",
-    "evaluate": "policy",
-    "kl_divergence": "signals",
-    "load_policy": "policy",
-    "resume": "runs",
-    "run": "runs",
+    "RunConfig": "config.run_config",
+    "behavioral_divergence": "batch.signals",
+    "effective_sample_size": "batch.signals",
+    "evaluate": "runs.agent",
+    "kl_divergence": "batch.signals",
+    "load_policy": "runs.agent",
+    "resume": "runs.start",
+    "run": "runs.start",
     "train": "loop",
 }
 

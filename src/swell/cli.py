@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NoReturn, Union, cast
 import tyro
 
 from swell.bench.command import Bench, Report, bench, report
-from swell.config import RunConfig
+from swell.config.run_config import RunConfig
 from swell.errors import ConfigError, SwellError
 from swell.presets import describe_presets, preset_config
 
@@ -170,7 +170,7 @@ def list_presets() -> None:
 
 
 def scale(command: Scale) -> None:
-    from swell.scale import scale_report
+    from swell.batch.scale import scale_report
 
     for name in ("from_batch", "to_batch"):
         if getattr(command, name) < 1:
@@ -179,8 +179,8 @@ def scale(command: Scale) -> None:
 
 
 def train_or_resume(command: Train | Resume) -> None:
-    from swell.console import patient_console, say
-    from swell.runs import resume, run  # imports torch
+    from swell.display.console import patient_console, say
+    from swell.runs.start import resume, run  # imports torch
 
     if isinstance(command, Train):
         summary = run(command.config, command.out, new=command.new, quiet=command.quiet)
@@ -192,9 +192,9 @@ def train_or_resume(command: Train | Resume) -> None:
 
 
 def evaluate(command: Evaluate) -> None:
-    from swell import policy  # imports torch
+    from swell.runs import agent  # imports torch
 
-    row = policy.evaluate(command.directory, command.episodes, command.checkpoint, command.seed, command.video)
+    row = agent.evaluate(command.directory, command.episodes, command.checkpoint, command.seed, command.video)
     print(
         f"return {row['mean_return']:.2f} ± {row['std_return']:.2f} over {row['episodes']} greedy episodes "
         f"(min {min(row['returns']):g}, max {max(row['returns']):g}), weights of env step {row['env_steps']:,}"
@@ -204,8 +204,8 @@ def evaluate(command: Evaluate) -> None:
 
 
 def _report(summary: dict[str, Any]) -> str:
-    from swell.run_directory import read_description, read_jsonl
-    from swell.wording import summary_report
+    from swell.display.words import summary_report
+    from swell.runs.run_directory import read_description, read_jsonl
 
     directory = summary["directory"]
     rows = read_jsonl(Path(directory) / "metrics.jsonl")

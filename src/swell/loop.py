@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from swell.collect import Collector
-from swell.signals import Measurement
+from swell.batch.signals import Measurement
+from swell.collect.collector import Collector
 from swell.types import Iteration, Learner, Scaler
 
 

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from swell.config import Algorithm, RunConfig
+from swell.config.run_config import Algorithm, RunConfig
+from swell.config.validation import did_you_mean
 from swell.envs.ids import env_family
 from swell.errors import ConfigError
-from swell.validation import did_you_mean
 
 Preset = Callable[[str], RunConfig]
 

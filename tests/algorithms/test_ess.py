@@ -5,12 +5,12 @@ from itertools import pairwise
 
 import pytest
 import torch
-
 from policy_learners import EchoEnvs, assert_repeats, gradients_of, learner_for, practise, rollout_of, weights
 from scripted_envs import IdentityEnvs, ScriptedEnvs
-from swell.advantages import normalized
+
 from swell.algorithms import ess
-from swell.losses import effective_sample_size, k3_penalty, value_error
+from swell.learning.advantages import normalized
+from swell.learning.losses import effective_sample_size, k3_penalty, value_error
 from swell.types import BatchPlan
 
 ONE_STEP = BatchPlan(20, 1, 1)

@@ -5,10 +5,10 @@ from copy import deepcopy
 import numpy as np
 import pytest
 import torch
-
 from policy_learners import CPU, FOREVER, around_steps, assert_repeats, learner_for, practise, rollout_of, weights
 from scripted_envs import IdentityEnvs, ScriptedEnvs
-from swell.collect import Collector
+
+from swell.collect.collector import Collector
 from swell.types import BatchPlan
 
 ARCHITECTURES = ["dual", "shared", "detached"]

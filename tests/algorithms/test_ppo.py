@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-
 from policy_learners import (
     CPU,
     FOREVER,
@@ -18,9 +17,10 @@ from policy_learners import (
     weights,
 )
 from scripted_envs import IdentityEnvs, ScriptedEnvs
+
 from swell.algorithms import ppo
-from swell.collect import Collector
-from swell.losses import clipped_value_error, value_error
+from swell.collect.collector import Collector
+from swell.learning.losses import clipped_value_error, value_error
 from swell.types import BatchPlan
 
 ONE_STEP = BatchPlan(20, 1, 1)

@@ -4,12 +4,12 @@ from copy import deepcopy
 
 import pytest
 import torch
-
 from policy_learners import CPU, FOREVER, around_steps, assert_repeats, learner_for, practise, rollout_of, weights
 from scripted_envs import IdentityEnvs, ScriptedEnvs
-from swell.advantages import normalized
-from swell.collect import Collector
-from swell.losses import decoupled_clip, squared_log_ratio, value_error
+
+from swell.collect.collector import Collector
+from swell.learning.advantages import normalized
+from swell.learning.losses import decoupled_clip, squared_log_ratio, value_error
 from swell.types import BatchPlan
 
 DECAY = 0.75

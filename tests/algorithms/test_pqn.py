@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from scripted_envs import IdentityEnvs, ScriptedEnvs
 from torch import nn
 
-from scripted_envs import IdentityEnvs, ScriptedEnvs
 from swell.algorithms.pqn import PQN, PQNSettings
-from swell.collect import Collector
-from swell.networks.heads import make_q_network
+from swell.collect.collector import Collector
+from swell.networks.q_networks import make_q_network
 from swell.types import BatchPlan
 
 CPU = torch.device("cpu")

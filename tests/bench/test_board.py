@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 from rich.console import Console
-
 from small_bench import ADAPTIVE, small_plan
+
 from swell.bench.board import BoardView, LiveBoard, PlainBoard, QuietBoard, make_board
 from swell.bench.outlook import event_line, headline, rough_duration, seconds_left
 from swell.bench.status import RunState
-from swell.console import patient_console
+from swell.display.console import patient_console
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ import time
 from pathlib import Path
 
 import pytest
-
 from kill import same
 from small_bench import WITH_CONTROLS, result, small_plan
+
 from swell.bench.status import attempts, is_held, read_states
 from swell.bench.worker import carry_out
-from swell.run_directory import read_json, read_jsonl
+from swell.runs.run_directory import read_json, read_jsonl
 
 DRIVER = """
 import sys
@@ -25,7 +25,7 @@ from small_bench import WITH_CONTROLS, small_plan
 from swell.bench.board import make_board
 from swell.bench.local import LocalExecutor
 from swell.bench.queue import run_benchmark
-from swell.interrupt import InterruptedRunError
+from swell.runs.interrupt import InterruptedRunError
 
 root, runs = Path(sys.argv[1]), small_plan(*WITH_CONTROLS, seeds=2)
 try:
@@ -57,7 +57,7 @@ def start_driver(root):
     with (root / "driver.txt").open("ab") as output:
         return subprocess.Popen(
             [sys.executable, "-c", DRIVER, str(root)],
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "support")},
             stdout=output,
             stderr=output,
         )

@@ -7,9 +7,9 @@ import threading
 import time
 
 import pytest
-
 from kill import same
 from small_bench import ADAPTIVE, result, small_plan
+
 from swell import __version__
 from swell.bench import on_ray
 from swell.bench.board import QuietBoard
@@ -18,7 +18,7 @@ from swell.bench.queue import run_benchmark
 from swell.bench.status import attempts, last_line, read_state
 from swell.bench.worker import carry_out
 from swell.errors import ConfigError
-from swell.interrupt import InterruptedRunError
+from swell.runs.interrupt import InterruptedRunError
 
 pytest.importorskip("ray", reason='needs pip install "swell-rl[ray]"')
 

@@ -3,10 +3,10 @@
 import pytest
 
 from swell.bench.plan import cost_of, make_plan
-from swell.bench.reference_scores import ATARI_RANDOM_AND_HUMAN
 from swell.bench.suites import SUITES, resolve_envs
 from swell.envs.ids import ATARI_GAMES, atari_id
 from swell.errors import ConfigError
+from swell.report.reference_scores import ATARI_RANDOM_AND_HUMAN
 
 ENVS = ["CartPole-v1", "Acrobot-v1"]
 

@@ -8,15 +8,15 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-
 from small_bench import ADAPTIVE, FakeExecutor, leave, small_plan
+
 from swell.bench import queue
 from swell.bench.board import PlainBoard, QuietBoard
 from swell.bench.queue import run_benchmark
 from swell.bench.worker import claim_of
 from swell.errors import ConfigError
-from swell.interrupt import InterruptedRunError
-from swell.run_directory import RunLock, read_json
+from swell.runs.interrupt import InterruptedRunError
+from swell.runs.run_directory import RunLock, read_json
 
 FIXED_1, ADAPTIVE_1 = "CartPole-v1/fixed-8/seed-1", "CartPole-v1/adaptive-4-16/seed-1"
 

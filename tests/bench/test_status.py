@@ -6,13 +6,13 @@ import time
 from dataclasses import replace
 
 import pytest
-
 from kill import in_child
 from small_bench import ADAPTIVE, leave, small_plan
+
 from swell.bench import status
 from swell.bench.status import attempts, is_held, last_line, last_row, read_state, read_states, write_index
 from swell.bench.worker import claim_of
-from swell.run_directory import RunLock, read_json
+from swell.runs.run_directory import RunLock, read_json
 
 
 @pytest.fixture

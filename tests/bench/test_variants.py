@@ -5,9 +5,9 @@ import json
 import pytest
 
 from swell.bench.variants import follow, matching_horizon, parse_options, parse_variant, parse_variants, variant_config
-from swell.build import make_effort, ramp_points
 from swell.errors import ConfigError
 from swell.presets import make_config
+from swell.runs.build import make_effort, ramp_points
 
 
 def config_of(text, env="CartPole-v1", **shared):

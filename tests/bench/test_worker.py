@@ -9,15 +9,16 @@ import sys
 import time
 
 import pytest
-
 from kill import in_child, kill_at, same
 from small_bench import ADAPTIVE, result, small_plan
-from swell import driver, runs
+
 from swell.bench import worker
 from swell.bench.status import attempts, read_state
 from swell.bench.worker import ATTEMPT, IN_USE, Ending, RunInUseError, attempt, carry_out, claim_of
 from swell.errors import DivergedError
-from swell.run_directory import RunLock, read_json, write_json_atomic
+from swell.runs import driver
+from swell.runs import start as runs
+from swell.runs.run_directory import RunLock, read_json, write_json_atomic
 
 
 @pytest.fixture(scope="module")

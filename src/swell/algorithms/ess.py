@@ -6,12 +6,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from swell.advantages import normalized
-from swell.losses import effective_sample_size, ess_policy_loss, k3_penalty
-from swell.optimize import by_autograd, shuffled_minibatches
-from swell.policy_batch import PolicyBatch
-from swell.policy_gradient import PolicyGradient, distance
-from swell.tally import Tally
+from swell.learning.advantages import normalized
+from swell.learning.losses import effective_sample_size, ess_policy_loss, k3_penalty
+from swell.learning.optimize import by_autograd, shuffled_minibatches
+from swell.learning.policy_batch import PolicyBatch
+from swell.learning.policy_learner import PolicyGradient, distance
+from swell.learning.tally import Tally
 from swell.types import BatchPlan, Rollout, SampleLosses
 
 ESSScope = Literal["minibatch", "batch"]

@@ -10,18 +10,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from swell.actor import Actor
-from swell.advantages import AdvantageMoments, normalized
-from swell.decoupled import DecoupledSettings, averaged, decoupled_objective
-from swell.hyperparameters import Hyperparameters
-from swell.losses import value_error
-from swell.optimize import by_autograd, clipped_step, shuffled_minibatches
-from swell.phase_buffer import PhaseBuffer
-from swell.policy_batch import PolicyBatch, Preparation, StalenessMode
-from swell.policy_gradient import PolicyGradient, StepSettings
-from swell.tally import Tally
+from swell.algorithms.phase_buffer import PhaseBuffer
+from swell.batch.hyperparameters import Hyperparameters
+from swell.learning.actor import Actor
+from swell.learning.advantages import AdvantageMoments, normalized
+from swell.learning.losses import value_error
+from swell.learning.optimize import by_autograd, clipped_step, shuffled_minibatches
+from swell.learning.policy_batch import PolicyBatch, Preparation, StalenessMode
+from swell.learning.policy_learner import PolicyGradient, StepSettings
+from swell.learning.proximal_policy import DecoupledSettings, averaged, decoupled_objective
+from swell.learning.tally import Tally
+from swell.learning.weight_average import WeightAverage
 from swell.types import BatchPlan, Rollout, SampleLosses
-from swell.weight_average import WeightAverage
 
 ALMOST_ONE = 1.0 - 1e-9
 """A phase made of so many thirds must end with the third of them."""

@@ -6,13 +6,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from swell.advantages import normalized
-from swell.losses import clipped_surrogate, clipped_surrogate_slopes, decoupled_clip
-from swell.networks.written_gradients import Tape
-from swell.optimize import AddGradient, by_autograd, shuffled_minibatches
-from swell.policy_batch import PolicyBatch, StalenessMode
-from swell.policy_gradient import PolicyGradient, distance
-from swell.tally import Tally
+from swell.kernels.written_gradients import Tape
+from swell.learning.advantages import normalized
+from swell.learning.losses import clipped_surrogate, clipped_surrogate_slopes, decoupled_clip
+from swell.learning.optimize import AddGradient, by_autograd, shuffled_minibatches
+from swell.learning.policy_batch import PolicyBatch, StalenessMode
+from swell.learning.policy_learner import PolicyGradient, distance
+from swell.learning.tally import Tally
 from swell.types import BatchPlan, Rollout, SampleLosses
 
 AdvantageNorm = Literal["none", "minibatch", "batch"]

@@ -6,16 +6,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from swell.actor import Actor
-from swell.advantages import AdvantageMoments, normalized
-from swell.decoupled import DecoupledSettings, averaged, decoupled_objective
-from swell.hyperparameters import Hyperparameters
-from swell.optimize import by_autograd, shuffled_minibatches
-from swell.policy_batch import PolicyBatch, Preparation
-from swell.policy_gradient import PolicyGradient, StepSettings
-from swell.tally import Tally
+from swell.batch.hyperparameters import Hyperparameters
+from swell.learning.actor import Actor
+from swell.learning.advantages import AdvantageMoments, normalized
+from swell.learning.optimize import by_autograd, shuffled_minibatches
+from swell.learning.policy_batch import PolicyBatch, Preparation
+from swell.learning.policy_learner import PolicyGradient, StepSettings
+from swell.learning.proximal_policy import DecoupledSettings, averaged, decoupled_objective
+from swell.learning.tally import Tally
+from swell.learning.weight_average import WeightAverage
 from swell.types import BatchPlan, Rollout, SampleLosses
-from swell.weight_average import WeightAverage
 
 
 class PPOEWMA(PolicyGradient[DecoupledSettings]):

@@ -8,11 +8,11 @@ from typing import Any, Literal
 import torch
 from torch import Generator, Tensor, nn
 
-from swell.invariance import Rule, scaled_betas, scaled_learning_rate
-from swell.losses import q_regression, q_regression_slopes
-from swell.micro_batches import MicroBatches
-from swell.networks.written_gradients import Tape, chain_of
-from swell.optimize import (
+from swell.batch.rules import Rule, scaled_betas, scaled_learning_rate
+from swell.kernels.written_gradients import Tape, chain_of
+from swell.learning.losses import q_regression, q_regression_slopes
+from swell.learning.micro_batches import MicroBatches
+from swell.learning.optimize import (
     AddGradient,
     FlatAdam,
     by_autograd,
@@ -20,8 +20,8 @@ from swell.optimize import (
     flat_parameters,
     shuffled_minibatches,
 )
-from swell.schedules import linear
-from swell.targets import lambda_returns, successor_values
+from swell.learning.schedules import linear
+from swell.learning.targets import lambda_returns, successor_values
 from swell.types import BatchPlan, Rollout, SampleLosses
 
 LearningRateRule = Literal["constant", "sqrt"]

@@ -16,8 +16,8 @@ from rich.text import Text
 from swell.bench.contract import Board
 from swell.bench.outlook import event_line, headline, rough_duration, seconds_left_of, speeds_of
 from swell.bench.status import RunState, Status
-from swell.console import patient_console, say
-from swell.wording import count, decimal, percent, to_ascii
+from swell.display.console import patient_console, say
+from swell.display.words import count, decimal, percent, to_ascii
 
 DRAW_SECONDS = 0.25
 BAR_WIDTH = 12

@@ -87,7 +87,7 @@ class UnfinishedError(SwellError):
 
 
 def report(command: Report) -> None:
-    from swell.bench.report import write_report  # imports numpy
+    from swell.report.write import write_report  # imports numpy
 
     if not command.directories:
         raise ConfigError("name a run directory or a folder of them, for example `swell report bench`")

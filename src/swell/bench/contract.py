@@ -8,7 +8,7 @@ from typing import Protocol
 from swell.bench.plan import PlannedRun
 from swell.bench.status import RunState
 from swell.bench.worker import Ending
-from swell.config import RunConfig
+from swell.config.run_config import RunConfig
 
 
 class Executor(Protocol):

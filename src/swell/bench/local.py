@@ -13,9 +13,9 @@ from pathlib import Path
 from swell.bench.plan import PlannedRun
 from swell.bench.status import last_line
 from swell.bench.worker import Ending
-from swell.config import RunConfig
+from swell.config.run_config import RunConfig
 from swell.errors import ConfigError
-from swell.run_directory import storage_errors
+from swell.runs.run_directory import storage_errors
 
 
 @dataclass

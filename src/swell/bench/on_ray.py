@@ -20,10 +20,10 @@ from typing import Any
 from swell import __version__
 from swell.bench.plan import PlannedRun
 from swell.bench.worker import IN_USE, Ending, attempt
-from swell.config import RunConfig, config_from_dict
+from swell.config.run_config import RunConfig, config_from_dict
 from swell.envs.ids import resolve_env_id
 from swell.errors import ConfigError
-from swell.run_directory import storage_errors
+from swell.runs.run_directory import storage_errors
 
 TOKEN = ".benchmark"
 """A file in the benchmark's directory by which a node knows that it sees the same directory as the driver."""

@@ -6,9 +6,9 @@ from typing import Any, cast
 
 from swell.bench.plan import RUNS, PlannedRun
 from swell.bench.worker import finished_summary
-from swell.config import config_from_dict
+from swell.config.run_config import config_from_dict
 from swell.errors import ConfigError, StorageError, SwellError
-from swell.run_directory import read_json
+from swell.runs.run_directory import read_json
 
 UNPLANNED = ("ramp_from", "threads")
 """Fields that may differ from the plan: a path that changes when a benchmark is moved, and a matter of the machine."""

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 
 from swell.bench.plan import START_SECONDS, STEPS_PER_SECOND
 from swell.bench.status import RunState, Status
+from swell.display.words import count, decimal
 from swell.envs.ids import env_family
-from swell.wording import count, decimal
 
 
 def headline(states: Sequence[RunState]) -> str:

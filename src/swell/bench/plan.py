@@ -8,10 +8,10 @@ from typing import Any
 
 from swell.bench.suites import resolve_envs
 from swell.bench.variants import REPLAYS, Variant, follow, parse_variants, variant_config
-from swell.config import RunConfig
+from swell.config.run_config import RunConfig
 from swell.envs.ids import EnvFamily, env_family
 from swell.errors import ConfigError
-from swell.run_directory import plain_name
+from swell.runs.run_directory import plain_name
 
 RUNS, LOGS = "runs", "logs"
 """Folders of a benchmark's directory."""

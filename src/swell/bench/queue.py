@@ -17,8 +17,8 @@ from swell.bench.other_plan import refuse_other_configs
 from swell.bench.plan import PlannedRun
 from swell.bench.status import INDEX, RunState, read_state, read_states, write_index
 from swell.bench.worker import IN_USE, Ending
-from swell.interrupt import InterruptedRunError, StopRequest
-from swell.run_directory import storage_errors
+from swell.runs.interrupt import InterruptedRunError, StopRequest
+from swell.runs.run_directory import storage_errors
 
 RETRIES = 3
 TICK_SECONDS = 0.1

@@ -14,9 +14,9 @@ from typing import Any, Literal, cast
 
 from swell.bench.plan import PlannedRun
 from swell.bench.worker import ATTEMPT, FINISHED, claim_of
+from swell.display.sinks import Row, finite
 from swell.errors import ConfigError, StorageError
-from swell.metrics import Row, finite
-from swell.run_directory import LOCK_NAME, RunLock, read_json, write_json_atomic
+from swell.runs.run_directory import LOCK_NAME, RunLock, read_json, write_json_atomic
 
 Status = Literal["missing", "waiting", "running", "in use", "interrupted", "failed", "done", "diverged"]
 """`waiting` for its source; `running` under this driver; `in use` by another process."""

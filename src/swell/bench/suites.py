@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from swell.bench.reference_scores import ATARI_RANDOM_AND_HUMAN, REGRESSION_WEIGHTS
 from swell.envs.ids import MINATAR_GAMES, PROCGEN_GAMES, minatar_id, procgen_id, resolve_env_id
 from swell.errors import ConfigError
+from swell.report.reference_scores import ATARI_RANDOM_AND_HUMAN, REGRESSION_WEIGHTS
 
 SUITES: dict[str, tuple[str, ...]] = {
     "atari57": tuple(f"ALE/{game}-v5" for game in ATARI_RANDOM_AND_HUMAN),

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from swell.config import RunConfig
+from swell.config.run_config import RunConfig
+from swell.config.validation import did_you_mean
 from swell.errors import ConfigError
 from swell.presets import PRESETS, make_config
-from swell.run_directory import read_json
-from swell.validation import did_you_mean
+from swell.runs.run_directory import read_json
 
 Control = Literal["ramp-replay", "shuffled", "matched-updates"]
 CONTROLS: tuple[Control, ...] = get_args(Control)
@@ -144,7 +144,7 @@ def matching_horizon(config: RunConfig, summary: dict[str, Any]) -> int:
 
     Where all are equally near, because minibatches have a fixed size, the one in the middle of the range.
     """
-    from swell.build import make_effort  # here, because it imports torch
+    from swell.runs.build import make_effort  # here, because it imports torch
 
     wanted = summary["gradient_steps"] / summary["env_steps"]
     middle = (config.min_horizon + config.max_horizon) / 2

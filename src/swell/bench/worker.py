@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from swell.config import RunConfig, config_from_dict
+from swell.config.run_config import RunConfig, config_from_dict
 from swell.errors import ConfigError, InUseError, SwellError
-from swell.run_directory import RunLock, read_json, storage_errors, write_json_atomic
+from swell.runs.run_directory import RunLock, read_json, storage_errors, write_json_atomic
 
 IN_USE = 75
 """Exit code of a worker that found its run claimed by another: no failure (EX_TEMPFAIL of sysexits.h)."""
@@ -134,7 +134,7 @@ def _claim(directory: Path) -> Generator[None]:
 
 
 def _begin(directory: Path, config: RunConfig) -> dict[str, Any]:
-    from swell.runs import run  # here, because it imports torch, and the claim must not wait for that
+    from swell.runs.start import run  # here, because it imports torch, and the claim must not wait for that
 
     with contextlib.suppress(FileNotFoundError):  # left by a worker that was killed while it wrote config.json
         (directory / ".config.json.tmp").unlink()
@@ -142,7 +142,7 @@ def _begin(directory: Path, config: RunConfig) -> dict[str, Any]:
 
 
 def _continue(directory: Path, config: RunConfig) -> dict[str, Any]:
-    from swell.runs import resume
+    from swell.runs.start import resume
 
     described = read_json(directory / "config.json")
     if config.ramp_from and described["config"].get("ramp_from") != config.ramp_from:

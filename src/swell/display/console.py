@@ -1,0 +1,156 @@
+"""What a person sees while a run trains: a live panel, plain lines or nothing."""
+
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from typing import TextIO
+
+from rich.console import Console
+from rich.live import Live
+
+from swell.display.panel import PanelView, RunHeader, plain_line
+from swell.display.sinks import Row, RunSoFar, Sink
+from swell.display.words import describe_evaluation, to_ascii
+
+
+def make_console(quiet: bool, total_env_steps: int, header: RunHeader) -> Sink:
+    """The display that fits where stdout goes: nothing, a live panel on a terminal, or plain lines."""
+    if quiet or sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]  # None under pythonw
+        return Quiet()
+    if sys.stdout.isatty() and os.environ.get("TERM") not in ("dumb", "unknown"):
+        return LivePanel(header, total_env_steps)
+    return PlainLines(header, total_env_steps)
+
+
+class Quiet:
+    """Says nothing; errors reach the user through the exit line of the command."""
+
+    def write(self, row: Row) -> None: ...
+
+    def evaluation(self, row: Row) -> None: ...
+
+    def message(self, text: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class PlainLines:
+    """A line now and then, for log files and pipes: the first row, one every `every_seconds`, and the last."""
+
+    def __init__(
+        self,
+        header: RunHeader,
+        total_env_steps: int,
+        every_seconds: float = 5.0,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._header, self._run = header, RunSoFar(total_env_steps)
+        self._every_seconds, self._clock = every_seconds, clock
+        self._console = patient_console(stream)
+        self._told_at = -math.inf
+        self._has_news = False
+        self.message(f"{header.title} · {header.scaler} · {header.num_envs} envs")
+        self.message(header.place)
+
+    def write(self, row: Row) -> None:
+        self._run.add(row)
+        self._has_news = True
+        if self._clock() - self._told_at >= self._every_seconds:
+            self._tell()
+
+    def evaluation(self, row: Row) -> None:
+        self.message(f"evaluation: {describe_evaluation(row)}")
+
+    def message(self, text: str) -> None:
+        say(text, self._console)
+
+    def close(self) -> None:
+        if self._has_news:
+            self._tell()
+
+    def _tell(self) -> None:
+        self._told_at, self._has_news = self._clock(), False
+        self.message(plain_line(self._header, self._run))
+
+
+class LivePanel:
+    """A panel that stays in place and is redrawn at most four times a second; notices scroll by above it.
+
+    It draws only when the run reports something, in the run's own thread: nothing to race with, nothing to kill.
+    The first report opens it, so a run that fails while being set up leaves the terminal as it was.
+    """
+
+    def __init__(
+        self,
+        header: RunHeader,
+        total_env_steps: int,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._run, self._clock = RunSoFar(total_env_steps), clock
+        self._console = console or patient_console()
+        self._live = Live(PanelView(header, self._run), console=self._console, auto_refresh=False)
+        self._drawn_at = -math.inf
+        self.message(f"starting {header.title}")
+
+    def write(self, row: Row) -> None:
+        self._run.add(row)
+        if self._clock() - self._drawn_at >= 0.25:
+            self._draw()
+
+    def evaluation(self, row: Row) -> None:
+        self._run.last_evaluation = row
+        self._draw()
+
+    def message(self, text: str) -> None:
+        say(text, self._console)
+
+    def close(self) -> None:
+        """Leaves the last picture on the screen and gives the cursor back."""
+        with _silenced_on_failure(self._console):
+            self._live.stop()
+
+    def _draw(self) -> None:
+        self._drawn_at = self._clock()
+        with _silenced_on_failure(self._console):
+            self._live.start()  # does nothing from the second time on
+            self._live.refresh()
+
+
+class _PatientConsole(Console):
+    """A console that falls silent when its reader is gone; rich's own would end the process."""
+
+    def on_broken_pipe(self) -> None:
+        _discard_output(self)
+
+
+def patient_console(stream: TextIO | None = None) -> Console:
+    """A console for `stream` (default: stdout) that never raises because of whoever reads it."""
+    return _PatientConsole(file=stream, soft_wrap=True, markup=False, highlight=False, emoji=False)
+
+
+def say(text: str, console: Console) -> None:
+    """Prints text as it is; on a stream without UTF-8, in ASCII."""
+    with _silenced_on_failure(console):
+        console.print(to_ascii(text) if console.options.ascii_only else text)
+
+
+@contextmanager
+def _silenced_on_failure(console: Console) -> Generator[None, None, None]:
+    """Training outlives its display: a full disk or a hung-up terminal ends the printing, not the run."""
+    try:
+        yield
+    except OSError:
+        _discard_output(console)
+    except ValueError:  # the stream was closed
+        console.quiet = True
+
+
+def _discard_output(console: Console) -> None:
+    console.quiet = True
+    with suppress(OSError, ValueError):  # else the interpreter's last flush fails too and spoils the exit code
+        os.dup2(os.open(os.devnull, os.O_WRONLY), console.file.fileno())

@@ -1,0 +1,136 @@
+"""A run in words: numbers, why the batch changed, and the report at the end. Strings only, no terminal."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from swell.display.sinks import SPARKS, Row, finite, number, sparkline
+
+
+def explain(
+    reading: float | None, old_horizon: float | None, new_horizon: float | None, max_horizon: int, signal: str
+) -> str:
+    """What a reading did to the horizon, such as "divergence 0.06 → horizon 61 of 64, up from 58"."""
+    horizon = f"{count(new_horizon)} of {max_horizon}"
+    if reading is None:
+        return f"no reading yet, horizon {horizon}"
+    cause = f"{_SIGNAL_WORDS.get(signal, signal.replace('_', ' '))} {decimal(reading)}"
+    if old_horizon is None or new_horizon is None or old_horizon == new_horizon:
+        return f"{cause} → horizon unchanged at {horizon}"
+    direction = "up" if new_horizon > old_horizon else "down"
+    return f"{cause} → horizon {horizon}, {direction} from {count(old_horizon)}"
+
+
+def explain_unadapted(reading: float | None, horizon: float | None, scaler: str, signal: str) -> str:
+    """The same for a scaler that follows its own plan, such as "divergence 0.06 (measured only), fixed 64"."""
+    if reading is None:
+        return f"{scaler}: horizon {count(horizon)}, nothing measured"
+    cause = f"{_SIGNAL_WORDS.get(signal, signal.replace('_', ' '))} {decimal(reading)}"
+    return f"{cause} (measured only), {scaler}: horizon {count(horizon)}"
+
+
+_SIGNAL_WORDS = {
+    "behavioral_divergence": "divergence",
+    "kl_divergence": "KL",
+    "gradient_noise_scale": "noise scale",
+    "effective_sample_size": "ESS",
+}
+
+
+def describe_evaluation(row: Row) -> str:
+    """An evaluation in words, such as "480.2 ± 12.1 over 10 episodes at 200,000 steps"."""
+    if number(row, "mean_return") is None:
+        return "–"
+    score = f"{decimal(number(row, 'mean_return'))} ± {decimal(number(row, 'std_return'))}"
+    return f"{score} over {count(finite(row, 'episodes'))} episodes at {count(finite(row, 'env_steps'))} steps"
+
+
+def summary_report(summary: Mapping[str, object], horizons: Sequence[int], next_commands: Sequence[str]) -> str:
+    """What a person wants to know when a run has ended; `summary` is summary.json. Unknown lines are left out."""
+    lines = [
+        ("run", str(summary.get("directory") or "")),
+        ("return", _final_return(summary)),
+        ("evaluation", _final_evaluation(summary)),
+        ("work", _work(summary)),
+        ("time", _time_taken(summary)),
+        ("memory", _peak_memory(summary)),
+        ("horizon", _horizon_story(horizons)),
+    ]
+    told = [f"  {label:<11}{text}" for label, text in lines if text]
+    commands = ["next", *(f"  {command}" for command in next_commands)] if next_commands else []
+    return "\n".join([str(summary.get("status", "ended")), *told, *commands])
+
+
+def _final_return(summary: Row) -> str:
+    value = number(summary, "final_return")
+    return "" if value is None else f"{decimal(value)} (mean of the last 100 training episodes)"
+
+
+def _final_evaluation(summary: Row) -> str:
+    mean, deviation = number(summary, "evaluation_return"), number(summary, "evaluation_std")
+    if mean is None:
+        return ""
+    spread = "" if deviation is None else f" ± {decimal(deviation)}"
+    episodes = finite(summary, "evaluation_episodes")
+    return f"{decimal(mean)}{spread}" + ("" if episodes is None else f" ({count(episodes)} greedy episodes)")
+
+
+def _work(summary: Row) -> str:
+    env_steps, gradient_steps = finite(summary, "env_steps"), finite(summary, "gradient_steps")
+    return f"{count(env_steps)} env steps · {count(gradient_steps)} gradient steps"
+
+
+def _time_taken(summary: Row) -> str:
+    return f"{duration(finite(summary, 'wall_seconds'))} · {count(finite(summary, 'steps_per_second'))} steps/s"
+
+
+def _peak_memory(summary: Row) -> str:
+    peak = finite(summary, "peak_memory_mb")
+    return "" if peak is None else f"{count(peak)} MB at the peak"
+
+
+def _horizon_story(horizons: Sequence[int]) -> str:
+    if not horizons:
+        return ""
+    return f"{horizons[0]} → {horizons[-1]}  {sparkline(horizons, 24)}  least {min(horizons)}, most {max(horizons)}"
+
+
+def count(value: float | None) -> str:
+    """A whole number with thousands separated; a dash for what is not known."""
+    return "–" if value is None else f"{value:,.0f}"
+
+
+def decimal(value: float | None) -> str:
+    """Two or three digits of a number of any size; a dash for what is not known."""
+    if value is None:
+        return "–"
+    size = abs(value)
+    if 0 < size < 0.01:
+        return f"{value:.1e}".replace("e-0", "e-")
+    if size < 1:
+        return f"{value:.2f}"
+    return f"{value:.1f}" if size < 1000 else f"{value:,.0f}"
+
+
+def percent(fraction: float) -> str:
+    """Whole percents, rounded down: a run is at 100% when it is done, not before."""
+    return f"{int(fraction * 100)}%"
+
+
+def duration(seconds: float | None) -> str:
+    """Hours, minutes and seconds; a dash for what is not known."""
+    if seconds is None or not math.isfinite(seconds):
+        return "–"
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+
+
+def to_ascii(text: str) -> str:
+    """The same text for a stream that cannot write UTF-8."""
+    return text.translate(_ASCII).encode("ascii", "replace").decode("ascii")
+
+
+_ASCII = str.maketrans(
+    {"→": "->", "·": "|", "±": "+/-", "–": "-", "×": "x", "━": "#", "─": "-"}
+    | {"█": "#", "▓": "=", "▒": "-", "░": "."}
+    | dict(zip(SPARKS, "_.-:=+*#", strict=True))
+)

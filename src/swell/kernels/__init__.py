@@ -1,0 +1,1 @@
+"""The gradients of plain networks without autograd, for speed on a CPU."""

@@ -1,0 +1,1 @@
+"""What learners are made of: targets, losses, distributions, gradient steps."""

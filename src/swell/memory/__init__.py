@@ -1,0 +1,1 @@
+"""How much memory a run will take, and what gives way where that is too much."""

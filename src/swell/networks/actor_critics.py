@@ -1,0 +1,157 @@
+"""Policies and values of states: one or two encoders with heads."""
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from swell.errors import ConfigError
+from swell.networks.encoders import IMPALA_HEAD_NORM, Activation, ChannelsFirst, NormOver, orthogonal, rescale_units
+from swell.networks.normalizer import ObservationNormalizer
+from swell.networks.q_networks import (
+    MULTI_SKIP_BLOCKS,
+    NetworkName,
+    channels_first,
+    is_channels_last,
+    make_encoder,
+    resolve_network,
+)
+
+Architecture = Literal["dual", "shared", "detached"]
+"""`dual`: an encoder each for policy and value. `shared`: one encoder that both losses train. `detached`: one encoder
+that the value loss reads but does not train."""
+PolicyKind = Literal["categorical", "multi-categorical", "gaussian"]
+
+POLICY_GAIN = 0.01
+VALUE_GAIN = 1.0
+
+
+class ActorCritic(nn.Module):
+    """From observations [B, ...] to the parameters [B, P] of the policy's distributions and to values [B].
+
+    A Gaussian policy has parameters mean ‖ log_std, where log_std is learned but does not depend on the observation.
+    """
+
+    def __init__(
+        self,
+        policy_encoder: nn.Module,
+        value_encoder: nn.Module | None,
+        policy_head: nn.Linear,
+        value_head: nn.Linear,
+        auxiliary_head: nn.Linear | None,
+        log_std: nn.Parameter | None,
+        normalizer: ObservationNormalizer | None,
+        architecture: Architecture,
+    ) -> None:
+        super().__init__()
+        self.policy_encoder = policy_encoder
+        self.value_encoder = value_encoder
+        self.policy_head = policy_head
+        self.value_head = value_head
+        self.auxiliary_head = auxiliary_head
+        self.log_std = log_std
+        self.normalizer = normalizer
+        self.architecture: Architecture = architecture
+
+    def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
+        """Policy parameters [B, P] and values [B]."""
+        inputs = self._normalized(observations)
+        features = self.policy_encoder(inputs)
+        return self._policy_parameters(features), self._values(self._value_features(inputs, features))
+
+    def policy(self, observations: Tensor) -> Tensor:
+        """Policy parameters [B, P] alone."""
+        return self._policy_parameters(self.policy_encoder(self._normalized(observations)))
+
+    def value(self, observations: Tensor) -> Tensor:
+        """Values [B] alone."""
+        encoder = self.policy_encoder if self.value_encoder is None else self.value_encoder
+        return self._values(encoder(self._normalized(observations)))
+
+    def auxiliary(self, observations: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Policy parameters [B, P], values [B] and the values [B] of the auxiliary head on the policy's encoder."""
+        if self.auxiliary_head is None:
+            raise RuntimeError("this network has no auxiliary head; make it with auxiliary_head=True")
+        inputs = self._normalized(observations)
+        features = self.policy_encoder(inputs)
+        return (
+            self._policy_parameters(features),
+            self._values(self._value_features(inputs, features)),
+            self.auxiliary_head(features).squeeze(1),
+        )
+
+    def _normalized(self, observations: Tensor) -> Tensor:
+        return observations if self.normalizer is None else self.normalizer(observations)
+
+    def _policy_parameters(self, features: Tensor) -> Tensor:
+        outputs = self.policy_head(features)
+        return outputs if self.log_std is None else torch.cat((outputs, self.log_std.expand_as(outputs)), dim=1)
+
+    def _value_features(self, inputs: Tensor, policy_features: Tensor) -> Tensor:
+        return policy_features if self.value_encoder is None else self.value_encoder(inputs)
+
+    def _values(self, features: Tensor) -> Tensor:
+        if self.architecture == "detached":
+            features = features.detach()
+        return self.value_head(features).squeeze(1)
+
+
+def make_actor_critic(
+    name: NetworkName,
+    shape: Sequence[int],
+    kind_name: PolicyKind,
+    num_parameters: int,
+    architecture: Architecture,
+    hidden: Sequence[int],
+    norm_over: NormOver,
+    activation: Activation,
+    initial_log_std: float,
+    normalize: bool,
+    *,
+    auxiliary_head: bool = False,
+) -> ActorCritic:
+    """A policy with `num_parameters` outputs and a value, for observations [B, *shape].
+
+    Weights are orthogonal with gain √2, 0.01 for the policy head, so that the first policy is almost uniform, and 1 for
+    the value heads; the impala-cnn has rows of fixed length instead, 0.1 in every head. Biases start at zero. Without
+    being asked for, there is no auxiliary head: a parameter that no loss reaches would have no gradient.
+    """
+    name = _resolved(name, shape)
+
+    def encoder() -> tuple[nn.Module, int]:
+        turned = is_channels_last(shape)
+        made = make_encoder(name, channels_first(shape) if turned else shape, hidden, norm_over, activation)
+        if name != "impala-cnn":
+            made.apply(orthogonal)
+        return nn.Sequential(ChannelsFirst(), made) if turned else made, made.features
+
+    def head(inputs: int, outputs: int, gain: float) -> nn.Linear:
+        made = nn.Linear(inputs, outputs)
+        if name == "impala-cnn":
+            rescale_units(made, IMPALA_HEAD_NORM)
+        else:
+            orthogonal(made, gain)
+        return made
+
+    gaussian = kind_name == "gaussian"
+    outputs = num_parameters // 2 if gaussian else num_parameters
+    policy_encoder, features = encoder()
+    return ActorCritic(
+        policy_encoder=policy_encoder,
+        value_encoder=encoder()[0] if architecture == "dual" else None,
+        policy_head=head(features, outputs, POLICY_GAIN),
+        value_head=head(features, 1, VALUE_GAIN),
+        auxiliary_head=head(features, 1, VALUE_GAIN) if auxiliary_head else None,
+        log_std=nn.Parameter(torch.full((outputs,), initial_log_std)) if gaussian else None,
+        normalizer=ObservationNormalizer(shape) if normalize else None,
+        architecture=architecture,
+    )
+
+
+def _resolved(name: NetworkName, shape: Sequence[int]) -> NetworkName:
+    name = resolve_network(name, shape)
+    if name in MULTI_SKIP_BLOCKS:
+        choices = [choice for choice in get_args(NetworkName) if choice not in MULTI_SKIP_BLOCKS]
+        raise ConfigError(f"network {name} is a Q-network; for ppo choose {', '.join(choices[:-1])} or {choices[-1]}")
+    return name

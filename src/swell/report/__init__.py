@@ -1,0 +1,1 @@
+"""One HTML page about many runs: records, statistics, figures, sections."""

@@ -1,0 +1,80 @@
+"""The scores of finished runs: which number counts, and what 0 and 1 mean."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from swell.report.records import RunRecord, ScoreField
+from swell.report.reference_scores import normalization_name, normalized
+
+Scores = dict[str, list[float]]
+"""Env -> the scores of its finished runs."""
+_REFERENCE_WORDS = "0 and 1 are published reference scores (Atari: random play and a human; Procgen: its hard range)"
+_RANGE_WORDS = "0 is the worst run of any variant on that env, 1 the best; other runs in the report would change it"
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """What counts as a score here, and every finished run's. Label -> env -> scores."""
+
+    field: ScoreField
+    scale: str
+    """Name of the normalisation."""
+    explanation: str
+    """What 0 and 1 mean."""
+    raw: Mapping[str, Scores]
+    normalized: Mapping[str, Scores]
+
+    @property
+    def by_reference(self) -> bool:
+        """Whether 0 and 1 are known from elsewhere, so that a score means something by itself."""
+        return self.explanation == _REFERENCE_WORDS
+
+    def rescaled(self, label: str, env: str, score: float) -> float:
+        """The normalised score of a run with this raw one."""
+        return self.normalized[label][env][self.raw[label][env].index(score)]
+
+    @property
+    def field_words(self) -> str:
+        if self.field == "evaluation_return":
+            return "greedy evaluation return"
+        return "mean return of the last 100 training episodes"
+
+
+def score_runs(records: Sequence[RunRecord]) -> Scoring:
+    """The scores of finished runs: greedy evaluations if all have one, else training returns; raw and normalised."""
+    finished = [record for record in records if record.finished]
+    evaluated = bool(finished) and all(record.score("evaluation_return") is not None for record in finished)
+    score_field: ScoreField = "evaluation_return" if evaluated else "final_return"
+    raw: dict[str, Scores] = {}
+    for record in finished:
+        score = record.score(score_field)
+        if score is not None:
+            raw.setdefault(record.label, {}).setdefault(record.env, []).append(score)
+    names = {normalization_name(env) for scores in raw.values() for env in scores}
+    if names and None not in names:
+        scale = " and ".join(sorted(name for name in names if name))
+        return Scoring(score_field, scale, _REFERENCE_WORDS, raw, _by_reference(raw))
+    return Scoring(score_field, "min–max normalised", _RANGE_WORDS, raw, _by_range(raw))
+
+
+def _by_reference(raw: Mapping[str, Scores]) -> dict[str, Scores]:
+    return {
+        label: {env: [normalized(env, score) or 0.0 for score in values] for env, values in scores.items()}
+        for label, scores in raw.items()
+    }
+
+
+def _by_range(raw: Mapping[str, Scores]) -> dict[str, Scores]:
+    pooled: Scores = {}
+    for scores in raw.values():
+        for env, values in scores.items():
+            pooled.setdefault(env, []).extend(values)
+    ranges = {env: (min(values), max(values)) for env, values in pooled.items()}
+    return {
+        label: {env: [_share_of_range(score, *ranges[env]) for score in values] for env, values in scores.items()}
+        for label, scores in raw.items()
+    }
+
+
+def _share_of_range(score: float, low: float, high: float) -> float:
+    return (score - low) / (high - low) if high > low else 0.5

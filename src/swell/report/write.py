@@ -1,0 +1,169 @@
+"""The report: one HTML file that says how variants compare, with everything inside and nothing fetched.
+
+Whatever comes from a run (names, error texts, options) is escaped, and the page's policy lets only its own two scripts
+run, so that a run named `<script>…` is only an odd name.
+"""
+
+import base64
+import hashlib
+import json
+import os
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from swell.errors import ConfigError
+from swell.report.comparison_sections import improvement_section, probability_section, size_section
+from swell.report.detail_sections import config_section, run_section, trouble_section, version_section
+from swell.report.markup import Html, bdi, escape, join, tag
+from swell.report.page import Page, swatch
+from swell.report.records import RunRecord, read_runs
+from swell.report.score_sections import aggregate_section, atari_section, profile_section
+from swell.report.training_sections import (
+    curve_section,
+    gradient_step_section,
+    horizon_section,
+    signal_section,
+    time_section,
+)
+from swell.report.untrusted import clean_text
+from swell.report.verdict_section import verdict_section
+from swell.runs.run_directory import storage_errors, write_durably
+
+
+def write_report(paths: Sequence[Path], out: Path, about: str | None = None, title: str | None = None) -> Path:
+    """Write the report on all runs at or under `paths`, and say where it is.
+
+    `about` is the label of the variant that the others are compared with; by default the adaptive one. `out` may be a
+    folder; the page is then its report.html.
+    """
+    records = read_runs(paths)
+    page = render(records, about, title)
+    target = out / "report.html" if out.is_dir() else out
+    with storage_errors("write", target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f".{target.name}.tmp")
+        try:
+            write_durably(temporary, page.encode("utf-8", "replace"))
+            os.replace(temporary, target)
+        finally:
+            temporary.unlink(missing_ok=True)
+    return target
+
+
+def render(records: Sequence[RunRecord], about: str | None = None, title: str | None = None) -> str:
+    """The page as text."""
+    page = Page(records, about)
+    sections = [
+        ("verdict", "", verdict_section(page)),
+        ("aggregate", "Aggregate scores", aggregate_section(page)),
+        ("profile", "Performance profile", profile_section(page)),
+        ("curves", "Learning curves", curve_section(page)),
+        ("horizon", "Horizon", horizon_section(page)),
+        ("signal", "How much the policy changes", signal_section(page)),
+        ("probability", "Probability of improvement", probability_section(page)),
+        ("improvement", "Improvement per env", improvement_section(page)),
+        ("size", "Improvement over batch and network size", size_section(page)),
+        ("gradient-steps", "Score and gradient steps", gradient_step_section(page)),
+        ("time", "Where the time goes", time_section(page)),
+        ("atari", "Atari-5 and Atari-10 estimates", atari_section(page)),
+        ("config", "Configuration", config_section(page)),
+        ("trouble", "Runs that did not finish", trouble_section(page)),
+        ("runs", "All runs", run_section(page)),
+        ("versions", "Versions and hardware", version_section(page)),
+    ]
+    present = [(name, heading, content) for name, heading, content in sections if content]
+    links = join(tag("a", heading, href=f"#{name}") for name, heading, _ in present if heading)
+    first, *others = [_section(*section) for section in present]
+    body = join([first, tag("nav", links, class_="contents", aria_label="Contents"), *others])
+    return _fill_template(
+        title=escape(clean_text(title) if title else _default_title(page)),
+        subtitle=escape(_subtitle(page)),
+        toolbar=_toolbar(page.labels),
+        body=body,
+        footer=escape(f"Made by `swell report` on {datetime.now():%Y-%m-%d %H:%M}. This file needs no network."),
+        data=_script_safe([figure.as_json() for figure in page.figures]),
+    )
+
+
+def _section(name: str, heading: str, content: Html) -> Html:
+    title = tag("h2", heading) if heading else Html()
+    return tag("section", join([title, content]), id=name)
+
+
+def _toolbar(labels: Sequence[str]) -> Html:
+    if len(labels) < 2:
+        return Html()
+    boxes = join(
+        tag(
+            "label",
+            join([Html(f'<input type="checkbox" data-variant="{number}" checked>'), swatch(number), bdi(label)]),
+            title=label,
+        )
+        for number, label in enumerate(labels)
+    )
+    row = tag("div", boxes, class_="row", role="group", aria_label="Variants shown in all plots")
+    return tag("div", row, class_="toolbar")
+
+
+def _default_title(page: Page) -> str:
+    if len(page.records) == 1:
+        record = page.records[0]
+        return f"{record.label} on {record.env}, seed {record.seed}" if record.label else record.name
+    if not page.labels:
+        return "Runs"
+    where = page.envs[0] if len(page.envs) == 1 else f"{len(page.envs)} envs"
+    return (
+        f"{page.labels[0]} and {len(page.labels) - 1} other variants on {where}"
+        if len(page.labels) > 2
+        else (f"{' and '.join(page.labels)} on {where}")
+    )
+
+
+def _subtitle(page: Page) -> str:
+    if len(page.records) == 1:
+        return page.records[0].name
+    finished = sum(record.finished for record in page.records)
+    envs = ", ".join(page.envs[:6]) + (", …" if len(page.envs) > 6 else "")
+    return f"{len(page.records)} runs, {finished} finished · {envs}"
+
+
+def _script_safe(value: Any) -> str:
+    """JSON that cannot end the script element it stands in, and that has no NaN."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return re.sub("[<>&\u2028\u2029]", lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def _fill_template(**parts: str) -> str:
+    folder = files("swell.report") / "assets"
+    script = (folder / "report.js").read_text(encoding="utf-8")
+    plotly = _plotly_source()
+    hashes = " ".join(f"'sha256-{_digest(source)}'" for source in (plotly, script))
+    parts |= {
+        "policy": f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'",
+        "style": (folder / "report.css").read_text(encoding="utf-8"),
+        "script": script,
+        "plotly": plotly,
+    }
+    template = (folder / "report.html").read_text(encoding="utf-8")
+    # All at once: what has been filled in is not searched again.
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
+
+
+def _plotly_source() -> str:
+    """plotly.js as the plotly package ships it; importing that package would take longer than the report."""
+    spec = find_spec("plotly")
+    folder = next(iter(spec.submodule_search_locations or []), None) if spec else None
+    source = Path(folder) / "package_data" / "plotly.min.js" if folder else None
+    if source is None or not source.is_file():
+        raise ConfigError("the report needs plotly: pip install plotly")
+    return source.read_text(encoding="utf-8")
+
+
+def _digest(source: str) -> str:
+    return base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()

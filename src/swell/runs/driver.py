@@ -1,0 +1,317 @@
+"""A run in progress: drives `train`, logs, evaluates and saves, so that it survives whatever ends it."""
+
+import contextlib
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from swell.runs.build import Parts
+from swell.runs.checkpoint import prune, save_checkpoint
+from swell.config.run_config import RunConfig
+from swell.display.console import make_console
+from swell.errors import DivergedError, OutOfMemoryError, StorageError
+from swell.runs.interrupt import InterruptedRunError, StopRequest
+from swell.loop import train
+from swell.memory.plan import describe
+from swell.display.sinks import Sink, TensorBoardSink, tensorboard_available
+from swell.learning.micro_batches import is_out_of_memory
+from swell.display.panel import RunHeader
+from swell.runs.agent import greedy_returns
+from swell.runs.run_directory import JsonLines, write_json_atomic
+from swell.learning.schedules import Every
+from swell.config.seeds import derive_seed
+from swell.memory.system import give_back_freed_memory, peak_memory_mb
+from swell.types import Iteration
+
+CHECKPOINTS_KEPT = 2
+FAILED_SAVES_ALLOWED = 3
+PROMISES = {
+    "exact": "exact: a resumed run ends bit-identical to an uninterrupted one",
+    "replay": "exact by replay: unfinished episodes are played again on resume and checked against the saved frames",
+    "continuing": "continuing: weights, optimizer, scaler and counters are exact, unfinished episodes start anew",
+}
+
+
+def resume_promise(parts: Parts) -> str:
+    """What a restart of this run can promise; a GPU's arithmetic is not repeatable enough for more than continuing."""
+    return PROMISES[parts.collector.envs.resume_tier if parts.device.type == "cpu" else "continuing"]
+
+
+@dataclass
+class Memory:
+    """What a run remembers between iterations beside the parts themselves."""
+
+    wall_seconds: float = 0.0
+    train_seconds: float = 0.0
+    resume_count: int = 0
+    best_return: float = float("-inf")
+    best_step: int | None = None
+    evaluation: dict[str, Any] | None = None
+    micro_batch_size: int | None = None
+    """What there was room for when memory last ran out; None while it has not."""
+
+
+class Run:
+    """A run in progress: its parts, its directory and its logs."""
+
+    def __init__(self, config: RunConfig, directory: Path, parts: Parts, quiet: bool) -> None:
+        self.config = config
+        self.directory = directory
+        self.parts = parts
+        self._memory = Memory()
+        self._metrics = JsonLines(directory / "metrics.jsonl")
+        self._evaluations = JsonLines(directory / "evaluations.jsonl")
+        self._evaluation_due = Every(config.evaluate_every) if config.evaluate_every else None
+        self._checkpoint_due = Every(config.checkpoint_every)
+        self._console = make_console(quiet, config.total_env_steps, self._header())
+        self._sinks: list[Sink] = [self._console]
+        if (plan := describe(parts.memory, config)) is not None:
+            self._console.message(plan)
+        self._failed_saves = 0
+        self._started = time.perf_counter()
+        self._saved_at = self._started
+
+    def restore(self, state: dict[str, Any] | None, notices: list[str]) -> None:
+        """Puts everything where the checkpoint says, and cuts the logs back to that moment."""
+        if state is None:
+            notices.append("no checkpoint yet: the run starts anew")
+            self._metrics.truncate_to(0)
+            self._evaluations.truncate_to(0)
+        else:
+            self._memory = Memory(**state["run"])
+            self._memory.resume_count += 1
+            if self._memory.micro_batch_size is not None:
+                self.parts.learner.micro_batches.size = self._memory.micro_batch_size
+            self._metrics.truncate_to(state["logs"]["metrics"])
+            self._evaluations.truncate_to(state["logs"]["evaluations"])
+            self._checkpoint_due.load_state_dict(state["checkpoint_due"])
+            if self._evaluation_due and state["evaluation_due"]:
+                self._evaluation_due.load_state_dict(state["evaluation_due"])
+            if not self.parts.load_state_dict(state, self._memory.resume_count):
+                notices.append("the envs could not be restored: unfinished episodes were dropped and are not counted")
+        for notice in notices:
+            self._console.message(notice)
+
+    def drive(self) -> dict[str, Any]:
+        """Trains to the end, or until something stops it; either way the summary is written."""
+        if tensorboard_available():
+            purge_step = self.parts.collector.env_steps + 1  # what an interrupted run logged past its checkpoint
+            self._sinks.append(TensorBoardSink(self.directory / "tensorboard", purge_step))
+        try:
+            with StopRequest() as stop:
+                self._iterate(stop)
+            # From here on everything is saved: a signal may end the process at once.
+            if self.config.evaluation_episodes and not self._is_evaluated() and self._evaluate():
+                self._save()
+            return self._summarise("done")
+        except (InterruptedRunError, KeyboardInterrupt):
+            self._summarise_if_possible("interrupted")
+            raise
+        except DivergedError as error:
+            self._summarise_if_possible("diverged")
+            raise DivergedError(f"{error}; {self._last_good()}; lower learning_rate") from error
+        except BaseException as error:
+            self._summarise_if_possible("failed")
+            if is_out_of_memory(error):
+                way_out = "lower max_horizon, num_envs or micro_batch_size"
+                raise OutOfMemoryError(f"out of memory: {error}; {way_out}") from error
+            raise
+        finally:
+            for sink in self._sinks:
+                sink.close()
+            self.parts.collector.envs.close()
+
+    def _iterate(self, stop: StopRequest) -> None:
+        parts, config = self.parts, self.config
+        if self._target_reached():  # killed between the checkpoint that says so and the summary
+            return
+        iterations = train(parts.collector, parts.learner, parts.measurement, parts.scaler, config.total_env_steps)
+        before = time.perf_counter()
+        for iteration in iterations:
+            seconds = time.perf_counter() - before
+            self._memory.train_seconds += seconds
+            self._log(iteration, seconds)
+            improved = False
+            if self._evaluation_due and self._evaluation_due.crossed(iteration.env_steps):
+                improved = self._evaluate()
+            finished = iteration.env_steps >= config.total_env_steps or self._target_reached()
+            if self._save_due(iteration.env_steps) or improved or finished or stop.signal_number:
+                self._save()
+            if stop.signal_number:
+                raise InterruptedRunError(
+                    f"stopped at {iteration.env_steps:,} env steps; go on with `swell resume {self.directory}`",
+                    stop.signal_number,
+                )
+            if finished:
+                return
+            before = time.perf_counter()
+
+    def _log(self, iteration: Iteration, seconds: float) -> None:
+        self._note_smaller_micro_batches()
+        env_steps = self.parts.collector.env_steps
+        next_plan = self.parts.scaler.plan(min(1.0, env_steps / self.config.total_env_steps))
+        row: dict[str, Any] = {
+            "env_steps": iteration.env_steps,
+            "iteration": iteration.number,
+            "horizon": iteration.horizon,
+            "next_horizon": next_plan.horizon,
+            **iteration.metrics,
+            "signal": self.parts.measurement.signal.name,
+            **({} if iteration.reading is None else {"reading": iteration.reading}),
+            **self.parts.collector.episodes.summary(),
+            "steps_per_second": iteration.metrics["batch_size"] / seconds,
+            "wall_seconds": self._wall_seconds(),
+            **self._phase_seconds(),
+        }
+        self._metrics.write(row)
+        for sink in self._sinks:
+            sink.write(row)
+
+    def _note_smaller_micro_batches(self) -> None:
+        """Says so once for each time that memory ran out in an update."""
+        size = self.parts.learner.micro_batches.size
+        if size < (self._memory.micro_batch_size or self.parts.memory.micro_batch_size):
+            self._console.message(f"memory ran out: micro-batches have {size} samples from now on")
+            self._memory.micro_batch_size = size
+
+    def _phase_seconds(self) -> dict[str, float]:
+        spent = {**self.parts.collector.seconds, "measure": self.parts.measurement.seconds}
+        spent["update"] = self._memory.train_seconds - sum(spent.values())
+        return {f"seconds_{phase}": spent[phase] for phase in ("act", "env", "update", "measure")}
+
+    def _wall_seconds(self) -> float:
+        return self._memory.wall_seconds + time.perf_counter() - self._started
+
+    def _evaluate(self) -> bool:
+        """Plays greedy episodes; True if they are the best of a run that picks its best by evaluations."""
+        give_back_freed_memory()  # their envs would come on top of what the update left behind
+        env_steps = self.parts.collector.env_steps
+        # A seed of its own for each evaluation, apart from training's.
+        seed = derive_seed(self.config.seed, "evaluation", env_steps)
+        returns = greedy_returns(
+            self.parts.learner.greedy_actions, self.config, self.parts.device, self.config.evaluation_episodes, seed
+        )
+        mean = float(np.mean(returns))
+        row = {
+            "env_steps": env_steps,
+            "episodes": len(returns),
+            "mean_return": mean,
+            "std_return": float(np.std(returns)),
+            "returns": returns,
+        }
+        self._memory.evaluation = row
+        self._evaluations.write(row)
+        for sink in self._sinks:
+            sink.evaluation(row)
+        return self._evaluation_due is not None and self._note_score(mean)
+
+    def _note_score(self, score: float) -> bool:
+        if score <= self._memory.best_return:
+            return False
+        self._memory.best_return, self._memory.best_step = score, self.parts.collector.env_steps
+        return True
+
+    def _is_evaluated(self) -> bool:
+        evaluation = self._memory.evaluation
+        return evaluation is not None and evaluation["env_steps"] == self.parts.collector.env_steps
+
+    def _target_reached(self) -> bool:
+        target = self.config.target_return
+        evaluation = self._memory.evaluation
+        return target is not None and evaluation is not None and evaluation["mean_return"] >= target
+
+    def _save_due(self, env_steps: int) -> bool:
+        crossed = self._checkpoint_due.crossed(env_steps)
+        return crossed or time.perf_counter() - self._saved_at > 60.0 * self.config.checkpoint_minutes
+
+    def _save(self) -> None:
+        """A failing disk costs a checkpoint, not the run; only several failures in a row end it."""
+        parts, memory = self.parts, self._memory
+        if not self._evaluation_due and parts.collector.episodes.returns:
+            self._note_score(float(np.mean(parts.collector.episodes.returns)))
+        checkpoints = self.directory / "checkpoints"
+        try:
+            save_checkpoint(checkpoints, parts.collector.env_steps, self._state())
+            self._failed_saves = 0
+        except StorageError as error:
+            self._failed_saves += 1
+            if self._failed_saves >= FAILED_SAVES_ALLOWED:
+                raise
+            self._console.message(f"checkpoint not written: {error}")
+            return
+        self._saved_at = time.perf_counter()
+        prune(checkpoints, self._console.message, CHECKPOINTS_KEPT, memory.best_step)
+
+    def _state(self) -> dict[str, Any]:
+        self._metrics.sync()
+        self._evaluations.sync()
+        return {
+            **self.parts.state_dict(),
+            "run": {**asdict(self._memory), "wall_seconds": self._wall_seconds()},
+            "logs": {"metrics": self._metrics.offset, "evaluations": self._evaluations.offset},
+            "checkpoint_due": self._checkpoint_due.state_dict(),
+            "evaluation_due": self._evaluation_due.state_dict() if self._evaluation_due else None,
+        }
+
+    def _summarise(self, status: str) -> dict[str, Any]:
+        collector, evaluation = self.parts.collector, self._memory.evaluation
+        summary: dict[str, Any] = {
+            "status": status,
+            "directory": str(self.directory),
+            "env_steps": collector.env_steps,
+            "gradient_steps": self.parts.learner.gradient_steps,
+            "micro_batch_size": self.parts.learner.micro_batches.size,
+            "episodes": collector.episodes.finished,
+            "abandoned_episodes": collector.episodes.abandoned,
+            "steps_per_second": collector.env_steps / max(self._memory.train_seconds, 1e-9),
+            "wall_seconds": self._wall_seconds(),
+            **self._memory_use(),
+        }
+        if collector.episodes.returns:
+            summary["final_return"] = float(np.mean(collector.episodes.returns))
+        if evaluation is not None:
+            summary["evaluation_return"] = evaluation["mean_return"]
+            summary["evaluation_std"] = evaluation["std_return"]
+            summary["evaluation_episodes"] = evaluation["episodes"]
+            summary["evaluation_env_steps"] = evaluation["env_steps"]
+        write_json_atomic(self.directory / "summary.json", {k: v for k, v in summary.items() if k != "directory"})
+        return summary
+
+    def _memory_use(self) -> dict[str, float]:
+        """The most that the process held and what was predicted, as far as they are known."""
+        known = {"peak_memory_mb": peak_memory_mb(), "predicted_memory_mb": self.parts.memory.predicted_mb}
+        return {name: size for name, size in known.items() if size is not None}
+
+    def _summarise_if_possible(self, status: str) -> None:
+        """A summary that cannot be written must not hide what went wrong."""
+        with contextlib.suppress(StorageError):
+            self._summarise(status)
+
+    def _last_good(self) -> str:
+        names = sorted(path.name for path in (self.directory / "checkpoints").glob("step-*"))
+        return f"the last good checkpoint is {names[-1]}" if names else "no checkpoint had been written yet"
+
+    def _header(self) -> RunHeader:
+        config, parts = self.config, self.parts
+        words = {
+            "adaptive": f"adaptive {config.min_horizon}..{parts.longest_horizon} ({config.interpolation})",
+            "fixed": f"fixed {config.horizon}",
+            "ramp": f"ramp from {config.ramp_from}" if config.ramp_from else f"ramp {config.ramp_horizons}",
+            "noise-scale": f"noise scale {config.min_horizon}..{parts.longest_horizon}",
+        }
+        return RunHeader(
+            env_id=config.env,
+            algorithm=config.algorithm,
+            network=parts.network_name,
+            num_parameters=sum(parameter.numel() for parameter in parts.learner.network.parameters()),
+            scaler=f"{words[config.scaler]}, minibatches by {config.minibatch_rule}",
+            adapts=config.adapts_horizon,
+            min_horizon=config.min_horizon if config.adapts_horizon else 1,
+            max_horizon=parts.longest_horizon,
+            num_envs=config.num_envs,
+            run_directory=str(self.directory),
+            resume=resume_promise(parts).split(":")[0],
+        )

@@ -1,0 +1,125 @@
+"""Starting a run and resuming one: from a RunConfig or a run directory to the summary at its end."""
+
+import contextlib
+import platform
+from dataclasses import asdict, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from swell.runs.build import Parts, build
+from swell.runs.checkpoint import load_newest
+from swell.config.run_config import RunConfig, config_from_dict
+from swell.display.console import patient_console, say
+from swell.runs.driver import Run, resume_promise
+from swell.envs import resolve_env_id
+from swell.memory.plan import MemoryPlan
+from swell.presets import make_config
+from swell.runs.run_directory import (
+    RunLock,
+    create_run_directory,
+    default_run_name,
+    next_free,
+    read_description,
+    read_json,
+    write_json_atomic,
+)
+
+CHECKPOINTS_PER_RUN = 20
+VERSIONED = ("swell-rl", "torch", "numpy", "gymnasium", "ale-py", "minatar", "mujoco", "envpool")
+
+
+def run(
+    config: RunConfig | str, out: str | Path | None = None, *, new: bool = False, quiet: bool = False, **fields: Any
+) -> dict[str, Any]:
+    """Trains as `config` says, in a new run directory, and returns the summary.
+
+    The id of an env stands for the preset that fits it; `fields` change single options of either.
+    `out` defaults to `runs/<env>-<algorithm>-<scaler>-s<seed>`. A directory that holds a run is refused, unless `new`
+    asks for the next free name.
+    """
+    config = make_config(config, **fields) if isinstance(config, str) else replace(config, **fields)
+    config = resolve(config)
+    directory = (
+        Path(out) if out else Path("runs") / default_run_name(config.env, config.algorithm, config.scaler, config.seed)
+    )
+    directory = next_free(directory) if new else directory
+    create_run_directory(directory)
+    announce(f"starting {config.num_envs} envs of {config.env}", quiet)
+    try:
+        parts = build(config)
+    except BaseException:
+        with contextlib.suppress(OSError):  # whatever else is wrong with it must not hide the reason
+            directory.rmdir()
+        raise
+    with RunLock(directory):
+        write_json_atomic(directory / "config.json", describe_run(config, parts))
+        return Run(config, directory, parts, quiet).drive()
+
+
+def resume(directory: str | Path, total_env_steps: int | None = None, *, quiet: bool = False) -> dict[str, Any]:
+    """Continues the run in `directory` from its newest good checkpoint; a finished run is returned as it is.
+
+    `total_env_steps` lets a run go on for longer (or shorter) than it was asked to, whatever target it had.
+    """
+    directory = Path(directory)
+    described = read_description(directory)
+    config = config_from_dict(described["config"])
+    summary = read_json(directory / "summary.json") if (directory / "summary.json").exists() else {}
+    if total_env_steps is not None:
+        config = replace(config, total_env_steps=total_env_steps, target_return=None)
+    if summary.get("status") == "done" and total_env_steps in (None, described["config"]["total_env_steps"]):
+        return {**summary, "directory": str(directory)}
+    with RunLock(directory):
+        notices: list[str] = []
+        found = load_newest(directory / "checkpoints", notices.append)
+        state = found[1] if found else None
+        pinned = replace(config, threads=described["threads"])  # another number of threads changes bits
+        announce(f"restoring {config.num_envs} envs of {config.env}", quiet)
+        decided = MemoryPlan(**described["memory"]) if "memory" in described else None  # runs of earlier versions
+        parts = build(pinned, state["scaler"].get("points") if state else None, decided)
+        started = described.get("started", described["versions"])
+        write_json_atomic(directory / "config.json", {**describe_run(config, parts), "started": started})
+        continued = Run(pinned, directory, parts, quiet)
+        notices += differences(described, describe_run(config, parts))
+        continued.restore(state, notices)
+        return continued.drive()
+
+
+def announce(text: str, quiet: bool) -> None:
+    """Said before the display starts: many Atari envs take a while to make."""
+    if not quiet:
+        say(text, patient_console())
+
+
+def resolve(config: RunConfig) -> RunConfig:
+    """Settles what a config leaves open, so that what is stored means the same tomorrow."""
+    every = config.checkpoint_every or max(1, config.total_env_steps // CHECKPOINTS_PER_RUN)
+    return replace(config, env=resolve_env_id(config.env, config.backend), checkpoint_every=every)
+
+
+def describe_run(config: RunConfig, parts: Parts) -> dict[str, Any]:
+    """The content of config.json."""
+    return {
+        "config": config.to_dict(),
+        "device": str(parts.device),
+        "threads": parts.threads,
+        "network": parts.network_name,
+        "memory": asdict(parts.memory),
+        "resume": resume_promise(parts),
+        "machine": platform.machine(),
+        "versions": {"python": platform.python_version(), **installed_versions()},
+    }
+
+
+def installed_versions() -> dict[str, str]:
+    found = {distribution.name.lower(): distribution.version for distribution in metadata.distributions()}
+    return {name: found[name] for name in VERSIONED if name in found}
+
+
+def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """One line for each change of the ground under a run that may change its numbers."""
+    pairs = [(name, before[name], now[name]) for name in ("device", "threads", "machine")]
+    pairs += [(name, version, now["versions"].get(name)) for name, version in before["versions"].items()]
+    changed = [(name, old, new) for name, old, new in pairs if old != new]
+    return [f"{name} was {old} and is {new}: the run continues, but not bit for bit" for name, old, new in changed]

@@ -1,0 +1,176 @@
+"""The documentation names what the code has: options, presets, logged names, links."""
+
+import ast
+import dataclasses
+import json
+import re
+from itertools import pairwise
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from swell.config.run_config import RunConfig, SignalName
+from swell.presets import PRESETS, make_config, preset_config
+from swell.runs.run_directory import read_jsonl
+from swell.runs.start import resume, run
+
+ROOT = Path(__file__).parents[2]
+DOCS = sorted((ROOT / "docs").glob("*.md"))
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS]
+CONFIGURATION = ROOT / "docs" / "configuration.md"
+METRICS = ROOT / "docs" / "metrics.md"
+SIGNALS = ROOT / "docs" / "signals.md"
+
+
+def explained(text):
+    """Names in the first column of the tables of a page, or of a part of it."""
+    return set(re.findall(r"^\| `(\w+)` \|", text, flags=re.MULTILINE))
+
+
+def section(page, heading):
+    """What stands under a heading of the second level."""
+    (text,) = re.findall(
+        rf"^## {re.escape(heading)}$(.*?)(?=^## |\Z)", page.read_text(), flags=re.MULTILINE | re.DOTALL
+    )
+    return text
+
+
+SMALL = {"total_env_steps": 600, "num_envs": 4, "measure_every": 2, "max_episode_steps": 20, "threads": 1}
+LEARNERS = {
+    "pqn": {},
+    "ppo": {"horizon": 32, "epochs": 2},
+    "ppo-ewma": {"horizon": 32},
+    "ppg-ewma": {"horizon": 32, "phase_env_steps": 128, "auxiliary_epochs": 1},
+    "ess": {"horizon": 32, "epochs": 2},
+}
+"""A small run of each, ppg-ewma with auxiliary phases; ppg has no name of its own."""
+
+
+@pytest.fixture(scope="module")
+def finished_run(tmp_path_factory):
+    """A run that measured, evaluated and was resumed, so that it wrote every file there is."""
+    directory = tmp_path_factory.mktemp("docs") / "run"
+    run(make_config("CartPole-v1", **SMALL, evaluation_episodes=2), directory, quiet=True)
+    resume(directory, total_env_steps=900, quiet=True)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def logged(tmp_path_factory):
+    """What each learner writes into metrics.jsonl."""
+    names = {}
+    for algorithm, options in LEARNERS.items():
+        directory = tmp_path_factory.mktemp("logged") / algorithm
+        config = make_config("CartPole-v1", algorithm=algorithm, **SMALL, **options, evaluation_episodes=0)
+        run(config, directory, quiet=True)
+        names[algorithm] = {key for row in read_jsonl(directory / "metrics.jsonl") for key in row}
+    return names
+
+
+@pytest.mark.parametrize("algorithm", LEARNERS)
+def test_every_logged_name_is_explained(logged, algorithm):
+    assert "reading" in logged[algorithm]
+    assert logged[algorithm] - explained(section(METRICS, "metrics.jsonl")) == set()
+
+
+def test_every_explained_name_is_logged_by_some_learner(logged):
+    assert explained(section(METRICS, "metrics.jsonl")) - set.union(*logged.values()) == set()
+
+
+def test_every_evaluated_name_is_explained(finished_run):
+    names = {key for row in read_jsonl(finished_run / "evaluations.jsonl") for key in row}
+    assert names == explained(section(METRICS, "evaluations.jsonl"))
+
+
+@pytest.mark.parametrize("name", get_args(SignalName))
+def test_every_signal_is_explained(name):
+    assert name in explained(SIGNALS.read_text())
+    assert f"`{name}`" in METRICS.read_text()
+
+
+@pytest.mark.parametrize("name", ["summary.json", "config.json"])
+def test_every_stored_name_is_explained(finished_run, name):
+    assert json.loads((finished_run / name).read_text()).keys() <= explained(section(METRICS, name))
+
+
+def options_in_source():
+    """Name, default as written and explanation of each field, from the source of RunConfig."""
+    module = ast.parse((ROOT / "src" / "swell" / "config" / "run_config.py").read_text())
+    (config,) = [node for node in module.body if isinstance(node, ast.ClassDef) and node.name == "RunConfig"]
+    for field, text in pairwise(config.body):
+        if isinstance(field, ast.AnnAssign):
+            default = "required" if field.value is None else str(ast.literal_eval(field.value))
+            yield field.target.id, default, " ".join(ast.literal_eval(text.value).split())
+
+
+OPTIONS = list(options_in_source())
+SAID_AS = {"True": "yes", "False": "no", "None": "none", "required": "required"}
+
+
+def test_every_option_is_found_in_the_source():
+    assert [name for name, _, _ in OPTIONS] == [field.name for field in dataclasses.fields(RunConfig)]
+
+
+@pytest.mark.parametrize(("name", "default", "sentence"), OPTIONS, ids=[name for name, _, _ in OPTIONS])
+def test_the_table_of_options_says_what_the_source_says(name, default, sentence):
+    (row,) = re.findall(rf"^\| `{name}` \|.*", CONFIGURATION.read_text(), flags=re.MULTILINE)
+    assert row.split(" | ")[3] == SAID_AS.get(default, f"`{default}`")
+    assert sentence in row
+
+
+HOMES = {
+    **dict.fromkeys(("classic", "pqn-classic", "ppo-classic", "ppo-ewma", "ppg", "ppg-ewma", "ess"), "CartPole-v1"),
+    **dict.fromkeys(("minatar", "pqn-minatar", "ppo-minatar"), "MinAtar/Breakout-v1"),
+    **dict.fromkeys(("paper", "release", "pqn-l", "pqn-xl", "pqn-atari", "ppo-atari"), "ALE/Pong-v5"),
+    **dict.fromkeys(("ppo-mujoco", "ppo-abs", "ppo-abs-release"), "HalfCheetah-v5"),
+    "ppo-procgen": "Procgen/CoinrunHard-v0",
+}
+"""The env on which the table shows a preset."""
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_table_of_presets_has_their_values(name):
+    (row,) = re.findall(rf"^\| `{name}` \|.*", CONFIGURATION.read_text(), flags=re.MULTILINE)
+    env = HOMES[name]
+    config, plain = preset_config(name, env), RunConfig(env=env)
+    differing = {
+        f"{field.name}={getattr(config, field.name)}"
+        for field in dataclasses.fields(RunConfig)
+        if field.name != "preset" and getattr(config, field.name) != getattr(plain, field.name)
+    }
+    assert set(re.findall(r"`(\w+=[^`]+)`", row)) == differing
+
+
+def test_the_layout_names_every_file():
+    layout = (ROOT / "docs" / "architecture.md").read_text()
+    files = {path.name for path in (ROOT / "src" / "swell").rglob("*.py")} - {"__init__.py", "__main__.py"}
+    assert {name for name in files if name not in layout} == set()
+
+
+def anchors(page):
+    """What GitHub makes of the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        path, _, anchor = target.partition("#")
+        if "://" in target or "results/" in target:
+            continue
+        linked = (page.parent / path).resolve() if path else page
+        assert linked.exists(), target
+        assert not anchor or anchor in anchors(linked), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_code_in_the_pages_imports_what_exists(page):
+    for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), flags=re.MULTILINE | re.DOTALL):
+        for statement in ast.walk(ast.parse(block)):
+            if isinstance(statement, ast.ImportFrom) and (statement.module or "").startswith("swell"):
+                scope: dict[str, object] = {}
+                exec(ast.unparse(statement), scope)
+                modules = [name.name for name in statement.names if type(scope[name.name]).__name__ == "module"]
+                assert set(modules) <= {"presets"}, f"{modules}: modules where the page means functions"

@@ -1,0 +1,104 @@
+"""Gradients written out: the same as autograd's."""
+
+import pytest
+import torch
+from torch import nn
+
+from swell.kernels.written_gradients import chain_of
+from swell.learning.optimize import flat_parameters
+from swell.networks.q_networks import make_q_network
+
+NETWORKS = [
+    ("mlp", (4,), torch.float32, "channels", "relu"),
+    ("mlp", (2, 3), torch.float64, "none", "tanh"),
+    ("minatar-cnn", (4, 10, 10), torch.bool, "channels", "relu"),
+    ("minatar-cnn", (6, 10, 10), torch.bool, "none", "relu"),
+    ("nature-cnn", (4, 84, 84), torch.uint8, "channels", "relu"),
+    ("nature-cnn", (4, 84, 84), torch.uint8, "map", "relu"),
+    ("nature-cnn", (96, 96, 3), torch.uint8, "channels", "relu"),
+]
+
+
+def observations_of(shape, dtype):
+    generator = torch.Generator().manual_seed(1)
+    if dtype.is_floating_point:
+        return torch.randn((6, *shape), dtype=dtype, generator=generator)
+    return torch.randint(0, 2 if dtype == torch.bool else 256, (6, *shape), generator=generator).to(dtype)
+
+
+def q_network(name, shape, norm_over, activation):
+    torch.manual_seed(0)
+    network = make_q_network(name, shape, 3, (16, 8), norm_over, "original", activation)
+    for parameter in network.parameters():  # nothing at zero or one, where a wrong gradient might not show
+        parameter.data += 0.05 * torch.randn_like(parameter)
+    return network
+
+
+@pytest.mark.parametrize(("name", "shape", "dtype", "norm_over", "activation"), NETWORKS)
+def test_outputs_and_gradients_are_those_of_autograd(name, shape, dtype, norm_over, activation):
+    network = q_network(name, shape, norm_over, activation)
+    flat = flat_parameters(network)
+    observations, slopes = observations_of(shape, dtype), torch.randn(6, 3)
+    outputs = network(observations)
+    outputs.backward(slopes)
+    expected = flat.grad.clone()
+    flat.grad.zero_()
+    tape = []
+    chain = chain_of(network)
+    with torch.inference_mode():
+        torch.testing.assert_close(chain.forward(observations, tape), outputs.detach(), rtol=1e-5, atol=1e-6)
+        chain.backward(slopes, tape)
+    assert tape == []
+    torch.testing.assert_close(flat.grad, expected, rtol=1e-4, atol=1e-4 * expected.abs().max().item())
+
+
+def test_gradients_add_up():
+    network = q_network("minatar-cnn", (4, 10, 10), "channels", "relu")
+    flat, chain = flat_parameters(network), chain_of(network)
+    observations, slopes = observations_of((4, 10, 10), torch.bool), torch.randn(6, 3)
+
+    def add(rows):
+        tape = []
+        chain.forward(observations[rows], tape)
+        chain.backward(slopes[rows], tape)
+
+    with torch.no_grad():
+        add(slice(None))
+        whole = flat.grad.clone()
+        flat.grad.zero_()
+        add(slice(0, 2))
+        add(slice(2, None))
+    torch.testing.assert_close(flat.grad, whole, rtol=1e-4, atol=1e-5)
+
+
+def test_the_way_back_goes_on_below_the_first_layer_where_it_is_wanted():
+    linear = nn.Linear(3, 2)
+    flat_parameters(linear)
+    inputs, slopes, tape = torch.randn(5, 3), torch.randn(5, 2), []
+    chain = chain_of(linear)
+    with torch.no_grad():
+        chain.forward(inputs, tape)
+        torch.testing.assert_close(chain.backward(slopes, tape, wanted=True), slopes @ linear.weight)
+
+
+def test_observations_stay_as_they_were():
+    observations = torch.randn(6, 4)
+    before = observations.clone()
+    network = q_network("mlp", (4,), "none", "relu")
+    flat_parameters(network)
+    with torch.no_grad():
+        chain_of(network).forward(observations, [])
+    assert torch.equal(observations, before)
+
+
+@pytest.mark.parametrize("name", ["impala-cnn", "pqn-l"])
+def test_other_networks_are_left_to_autograd(name):
+    network = make_q_network(name, (4, 84, 84), 3, (8,), "map", "original")
+    flat_parameters(network)
+    assert chain_of(network) is None
+
+
+@pytest.mark.parametrize("layer", [nn.Conv2d(4, 4, 3, padding=1), nn.Conv2d(4, 4, 3, groups=2), nn.GELU()])
+def test_layers_of_another_kind_are_left_to_autograd(layer):
+    flat_parameters(nn.Sequential(layer, nn.Linear(2, 2)))
+    assert chain_of(layer) is None

@@ -1,0 +1,166 @@
+"""Action distributions against torch.distributions, which is slower and knows better."""
+
+import pytest
+import torch
+from torch import Generator
+from torch import distributions as reference
+from torch.distributions import kl_divergence
+
+from swell.learning.distributions import ActionKind
+
+SIZES = (3, 2, 5)
+KINDS = [ActionKind("categorical", (4,)), ActionKind("multi-categorical", SIZES), ActionKind("gaussian", (3,))]
+each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+
+
+def parameters_of(kind, batch=7, seed=0):
+    generator = Generator().manual_seed(seed)
+    return torch.randn(batch, kind.num_parameters, generator=generator, dtype=torch.float64)
+
+
+def references(kind, parameters):
+    """One torch distribution per component; they are independent, so log-probs, entropies and KLs add up."""
+    if kind.name == "gaussian":
+        mean, log_std = parameters.chunk(2, -1)
+        return [reference.Normal(mean[:, i], log_std[:, i].exp()) for i in range(mean.shape[1])]
+    return [reference.Categorical(logits=part) for part in parameters.split(kind.sizes, -1)]
+
+
+def components(kind, actions):
+    return [actions] if kind.name == "categorical" else list(actions.unbind(-1))
+
+
+@each_kind
+def test_log_probs_and_their_gradients_are_those_of_the_reference(kind):
+    parameters = parameters_of(kind).requires_grad_()
+    actions = kind.distribution(parameters).sample(Generator().manual_seed(1))
+    pairs = zip(references(kind, parameters), components(kind, actions), strict=True)
+    expected = torch.stack([part.log_prob(action) for part, action in pairs]).sum(0)
+    actual = kind.distribution(parameters).log_prob(actions)
+    assert actual.shape == (7,)
+    torch.testing.assert_close(actual, expected)
+    gradients = [torch.autograd.grad(total.square().sum(), parameters)[0] for total in (actual, expected)]
+    torch.testing.assert_close(*gradients)
+
+
+@each_kind
+def test_entropies_and_their_gradients_are_those_of_the_reference(kind):
+    parameters = parameters_of(kind).requires_grad_()
+    expected = torch.stack([part.entropy() for part in references(kind, parameters)]).sum(0)
+    actual = kind.distribution(parameters).entropy()
+    torch.testing.assert_close(actual, expected)
+    gradients = [torch.autograd.grad(total.square().sum(), parameters)[0] for total in (actual, expected)]
+    torch.testing.assert_close(*gradients)
+
+
+@each_kind
+def test_scores_and_entropy_slopes_are_the_gradients_of_autograd(kind):
+    parameters = parameters_of(kind).requires_grad_()
+    distribution = kind.distribution(parameters)
+    actions = distribution.sample(Generator().manual_seed(1))
+    for written, totals in (
+        (distribution.score(actions), distribution.log_prob(actions)),
+        (distribution.entropy_slopes(), distribution.entropy()),
+    ):
+        (expected,) = torch.autograd.grad(totals.sum(), parameters, retain_graph=True)
+        torch.testing.assert_close(written.detach(), expected)
+
+
+@each_kind
+def test_kl_goes_from_self_to_other(kind):
+    ours, theirs = parameters_of(kind), parameters_of(kind, seed=1)
+    pairs = zip(references(kind, ours), references(kind, theirs), strict=True)
+    expected = torch.stack([kl_divergence(one, other) for one, other in pairs]).sum(0)
+    actual = kind.distribution(ours).kl(kind.distribution(theirs))
+    torch.testing.assert_close(actual, expected)
+    assert not torch.allclose(actual, kind.distribution(theirs).kl(kind.distribution(ours)))
+
+
+@each_kind
+def test_kl_to_itself_is_zero(kind):
+    parameters = parameters_of(kind)
+    zeros = torch.zeros(7, dtype=torch.float64)
+    torch.testing.assert_close(kind.distribution(parameters).kl(kind.distribution(parameters)), zeros)
+
+
+@each_kind
+def test_no_action_is_more_probable_than_the_mode(kind):
+    distribution = kind.distribution(parameters_of(kind))
+    best = distribution.log_prob(distribution.mode())
+    generator = Generator().manual_seed(2)
+    for _ in range(200):
+        assert (distribution.log_prob(distribution.sample(generator)) <= best).all()
+
+
+def test_the_mode_of_independent_choices_is_the_best_of_each():
+    parameters = torch.tensor([[0.0, 2.0, 1.0, 5.0, 4.0, 0.0, 0.0, 0.0, 0.0, 9.0]])
+    assert ActionKind("multi-categorical", SIZES).distribution(parameters).mode().tolist() == [[1, 0, 4]]
+
+
+def frequencies(actions, size):
+    return torch.bincount(actions, minlength=size) / actions.shape[0]
+
+
+@pytest.mark.parametrize("kind", KINDS[:2], ids=lambda kind: kind.name)
+def test_choices_are_drawn_as_often_as_their_probability_says(kind):
+    count = 40_000
+    parameters = parameters_of(kind, batch=1).expand(count, -1)
+    actions = kind.distribution(parameters).sample(Generator().manual_seed(3))
+    assert actions.dtype == torch.long
+    for part, chosen in zip(references(kind, parameters[:1]), components(kind, actions), strict=True):
+        expected = part.probs[0]
+        standard_error = (expected * (1 - expected) / count).sqrt()
+        assert ((frequencies(chosen, len(expected)) - expected).abs() < 4 * standard_error).all()
+
+
+def test_independent_choices_are_drawn_independently():
+    count = 40_000
+    actions = ActionKind("multi-categorical", (2, 2)).distribution(torch.zeros(count, 4)).sample(Generator())
+    assert ((frequencies(actions @ torch.tensor([2, 1]), 4) - 0.25).abs() < 4 * (3 / 16 / count) ** 0.5).all()
+
+
+def test_normal_actions_have_the_mean_and_spread_of_their_parameters():
+    parameters = torch.tensor([[2.0, -1.0, 0.0, -2.0]], dtype=torch.float64).expand(40_000, -1)
+    actions = ActionKind("gaussian", (2,)).distribution(parameters).sample(Generator().manual_seed(4))
+    standardized = (actions - parameters[:, :2]) / parameters[:, 2:].exp()
+    assert (standardized.mean(0).abs() < 4 / 200).all()
+    assert ((standardized.std(0) - 1).abs() < 4 / 200 / 2**0.5).all()
+    assert torch.corrcoef(standardized.T)[0, 1].abs() < 4 / 200
+
+
+@each_kind
+def test_samples_depend_on_the_generator_and_on_nothing_else(kind):
+    distribution = kind.distribution(parameters_of(kind, batch=64))
+    torch.manual_seed(0)
+    first = distribution.sample(Generator().manual_seed(5))
+    torch.manual_seed(1)
+    assert torch.equal(first, distribution.sample(Generator().manual_seed(5)))
+    assert not torch.equal(first, distribution.sample(Generator().manual_seed(6)))
+
+
+@each_kind
+def test_samples_carry_no_gradient(kind):
+    parameters = parameters_of(kind).requires_grad_()
+    assert not kind.distribution(parameters).sample(Generator()).requires_grad
+
+
+@each_kind
+@pytest.mark.parametrize("batch", [1, 5])
+def test_one_number_per_state_and_one_action_per_state(kind, batch):
+    distribution = kind.distribution(parameters_of(kind, batch).float())
+    actions = distribution.sample(Generator())
+    assert actions.shape == distribution.mode().shape
+    assert actions.shape == ((batch,) if kind.name == "categorical" else (batch, 3))
+    assert distribution.log_prob(actions).shape == distribution.entropy().shape == (batch,)
+
+
+def test_extreme_logits_stay_finite():
+    distribution = ActionKind("categorical", (3,)).distribution(torch.tensor([[500.0, -500.0, 0.0]]))
+    assert distribution.log_prob(torch.tensor([1])).item() == -1000.0
+    assert distribution.entropy().item() == 0.0
+    assert distribution.sample(Generator()).item() == 0
+
+
+@pytest.mark.parametrize(("kind", "count"), list(zip(KINDS, (4, 10, 6), strict=True)))
+def test_a_kind_knows_how_many_parameters_it_needs(kind, count):
+    assert kind.num_parameters == count
