@@ -2,17 +2,20 @@
 
 import os
 import shutil
+import signal
 import sys
 import traceback
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, make_dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn, Union, cast
+from typing import Annotated, Any, Literal, NoReturn, Union
 
 import tyro
 
 from swell.bench.command import Bench, Report, bench, report
-from swell.config.run_config import RunConfig
+from swell.config.options import GROUPS, Option, options, sentences
+from swell.config.run_config import RunConfig, require_read
+from swell.config.validation import ChoiceOrImport
 from swell.errors import ConfigError, SwellError
 from swell.presets import describe_presets, preset_config
 
@@ -21,10 +24,11 @@ from swell.presets import describe_presets, preset_config
 class Train:
     """Train an agent on ENV in a new run directory.
 
-    The preset sets every default below; each option can be changed on its own.
+    The preset sets every default below; each option can be changed on its own. Shown are the options that the algorithm
+    and the scaler read; --help-all shows every one.
     """
 
-    config: Annotated[RunConfig, tyro.conf.arg(name="")]
+    config: RunConfig
     out: Path | None = None
     """Run directory; by default runs/<env>-<algorithm>-<scaler>-s<seed>. One that holds a run is never overwritten."""
     new: bool = False
@@ -90,22 +94,6 @@ class Scale:
     """Show the traceback of an error."""
 
 
-@dataclass(frozen=True)
-class UncheckedConfig(RunConfig):
-    """A config that may contradict itself: the preset that would settle it is not known yet."""
-
-    def __post_init__(self) -> None:
-        pass
-
-
-@dataclass(frozen=True)
-class Draft(Train):
-    """Train, as far as it can be read before the preset is known."""
-
-    config: Annotated[UncheckedConfig, tyro.conf.arg(name="")]
-
-
-Draft.__doc__ = Train.__doc__  # what `swell train --help` shows
 Command = Train | Resume | Evaluate | Presets | Scale | Bench | Report
 
 NO_ENV = "ENV"
@@ -118,33 +106,54 @@ def main() -> None:
     sys.path.append(os.getcwd())  # so that `module:Env-v0` finds the user's own module
     try:
         execute(parse(arguments))
+        sys.stdout.flush()
     except SwellError as error:
         _fail(error, error.exit_code, arguments)
     except KeyboardInterrupt:
         _fail(SwellError("stopped at once; `swell resume` goes on from the newest checkpoint"), 130, arguments)
+    except BrokenPipeError:
+        _end_quietly()
     except Exception as error:  # the last line of defence: no traceback unless asked for
         _fail(error, 1, arguments)
 
 
+def _end_quietly() -> NoReturn:
+    """Whoever read our output has gone, as `head` does: nothing is left to say, not even by Python at its exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(128 + signal.SIGPIPE)
+
+
 def parse(arguments: list[str]) -> Command:
-    """Parses twice: once to learn the env and the preset, then with that preset's values as the defaults."""
-    command = _parse_with(_without_help(arguments), Draft(UncheckedConfig(env=NO_ENV)))
-    if not isinstance(command, Train):
-        return command
-    if command.config.env == NO_ENV and _without_help(arguments) != arguments:
-        return _parse_with(arguments, Train(RunConfig(env=NO_ENV)))
-    if command.config.env == NO_ENV:
-        raise ConfigError("env is missing: name one, for example `swell train CartPole-v1`")
-    defaults = preset_config(command.config.preset, command.config.env, command.config.algorithm)
-    command = cast(Train, _parse_with(arguments, Train(defaults)))
-    return replace(command, config=replace(command.config, preset=defaults.preset))
-
-
-def _without_help(arguments: list[str]) -> list[str]:
-    """What `train` is asked beside --help, so that the help can show the defaults of the preset that would be used."""
+    """Parses `train` twice: to learn the env and the preset, then with that preset's values as the defaults."""
     if arguments[:1] != ["train"]:
-        return arguments
-    return [argument for argument in arguments if argument not in ("-h", "--help")]
+        return _parse_with(arguments, TrainCommand(RunConfig(env=NO_ENV), list(options())))
+    wants_all, wants_help = "--help-all" in arguments, bool({"-h", "--help", "--help-all"} & set(arguments))
+    asked = [argument for argument in arguments if argument not in ("-h", "--help", "--help-all")]
+    draft = _parse_with(asked, TrainCommand(RunConfig(env=NO_ENV), list(options())))
+    assert isinstance(draft, Draft)
+    env, preset = draft.values["env"], draft.values["preset"]
+    if env == NO_ENV and not wants_help:
+        raise ConfigError("env is missing: name one, for example `swell train CartPole-v1`")
+    if env == NO_ENV:
+        defaults = RunConfig(env=NO_ENV)
+    else:
+        defaults = preset_config(preset, env, draft.values["algorithm"])
+    if wants_help:
+        chosen = replace(defaults, scaler=draft.values["scaler"]) if "--scaler" in " ".join(asked) else defaults
+        shown = [name for name in options() if wants_all or name in chosen.read_options]
+        _parse_with([*asked, "--help"], TrainCommand(chosen, shown))
+    command = _parse_with(asked, TrainCommand(defaults, list(options())))
+    assert isinstance(command, Draft)
+    config = RunConfig(**{**command.values, "preset": defaults.preset})
+    require_read(config, _given(asked))
+    return replace(command.train, config=config)
+
+
+def _given(arguments: list[str]) -> list[str]:
+    """The options that a command line names."""
+    flags = (argument[2:].partition("=")[0] for argument in arguments if argument.startswith("--"))
+    names = (flag.removeprefix("no-").replace("-", "_") for flag in flags)
+    return ["total_env_steps" if name == "steps" else name for name in names if name in (*options(), "steps")]
 
 
 def execute(command: Command) -> None:
@@ -170,7 +179,7 @@ def list_presets() -> None:
 
 
 def scale(command: Scale) -> None:
-    from swell.batch.scale import scale_report
+    from swell.batch.rules import scale_report
 
     for name in ("from_batch", "to_batch"):
         if getattr(command, name) < 1:
@@ -230,8 +239,61 @@ def next_commands(directory: str, longer: int) -> list[str]:
     ]
 
 
-def _parse_with(arguments: list[str], defaults: Train) -> Command:
-    train = Annotated[type(defaults), tyro.conf.subcommand("train", default=defaults)]
+@dataclass(frozen=True)
+class Draft:
+    """`train` as it was parsed: the values of its options, not yet checked against each other."""
+
+    train: Train
+    values: dict[str, Any]
+
+
+class TrainCommand:
+    """The command line of `train`: a group of options for each theme, with the values of a config as their defaults."""
+
+    def __init__(self, defaults: RunConfig, shown: list[str]) -> None:
+        self._defaults = defaults
+        groups = {group: [options()[name] for name in shown if options()[name].group == group] for group in GROUPS}
+        self._groups = {group: _group_of_options(group, members) for group, members in groups.items() if members}
+        of_command = [
+            (field.name, Annotated[field.type, tyro.conf.arg(help=sentences(Train)[field.name])], field.default)
+            for field in fields(Train)
+            if field.name != "config"
+        ]
+        fields_of_groups = [(group, kind) for group, kind in self._groups.items()]
+        self.type = make_dataclass("Train", [*fields_of_groups, *of_command], frozen=True, kw_only=True)
+        self.type.__doc__ = Train.__doc__
+
+    @property
+    def default(self) -> Any:
+        groups = {
+            group: kind(**{field.name: getattr(self._defaults, field.name) for field in fields(kind)})
+            for group, kind in self._groups.items()
+        }
+        return self.type(**groups)
+
+    def draft(self, parsed: Any) -> Draft:
+        values = {name: value for group in self._groups for name, value in vars(getattr(parsed, group)).items()}
+        of_command = {field.name: getattr(parsed, field.name) for field in fields(Train) if field.name != "config"}
+        return Draft(Train(self._defaults, **of_command), values)
+
+
+def _group_of_options(group: str, members: list[Option]) -> type:
+    made = make_dataclass(group, [(option.name, _with_help(option)) for option in members], frozen=True, kw_only=True)
+    made.__doc__ = ""
+    return made
+
+
+def _with_help(option: Option) -> Any:
+    choices = [note for note in getattr(option.hint, "__metadata__", ()) if isinstance(note, ChoiceOrImport)]
+    metavar = f"{{{','.join(choices[0].choices)},MODULE:NAME}}" if choices else None
+    if option.name == "env":
+        metavar = "ENV"
+    name = "steps" if option.name == "total_env_steps" else None
+    return Annotated[option.hint, tyro.conf.arg(help=option.text, metavar=metavar, name=name)]
+
+
+def _parse_with(arguments: list[str], command: TrainCommand) -> Command | Draft:
+    train = Annotated[command.type, tyro.conf.subcommand("train", default=command.default)]
     commands = Union[  # noqa: UP007  # the alternatives are values, not names
         train,
         Annotated[Resume, tyro.conf.subcommand("resume")],
@@ -241,13 +303,14 @@ def _parse_with(arguments: list[str], defaults: Train) -> Command:
         Annotated[Presets, tyro.conf.subcommand("presets")],
         Annotated[Scale, tyro.conf.subcommand("scale")],
     ]
-    return tyro.cli(  # pyright: ignore[reportCallIssue]  # a union of annotated types is no type to pyright
+    parsed = tyro.cli(  # pyright: ignore[reportCallIssue]  # a union of annotated types is no type to pyright
         commands,  # pyright: ignore[reportArgumentType]
         prog="swell",
         description="Reinforcement learning whose batch grows as the policy settles.",
         args=arguments,
         config=(tyro.conf.OmitArgPrefixes, tyro.conf.ConsolidateSubcommandArgs),
     )
+    return command.draft(parsed) if isinstance(parsed, command.type) else parsed
 
 
 def _fail(error: BaseException, exit_code: int, arguments: list[str]) -> NoReturn:

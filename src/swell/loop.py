@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from swell.batch.signals import Measurement
 from swell.collect.collector import Collector
+from swell.measurement import Measurement
 from swell.types import Iteration, Learner, Scaler
 
 

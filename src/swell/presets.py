@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from swell.config.run_config import Algorithm, RunConfig
+from swell.config.run_config import RunConfig, changed
+from swell.config.runs import Algorithm
 from swell.config.validation import did_you_mean
 from swell.envs.ids import env_family
 from swell.errors import ConfigError
@@ -164,6 +165,7 @@ def ppo_classic(env: str) -> RunConfig:
         learning_rate=1e-3,
         value_coefficient=0.25,
         entropy_coefficient=0.0,
+        advantage_norm="minibatch",
         max_gradient_norm=0.5,
         hidden=(64, 64),
         activation="tanh",
@@ -304,7 +306,14 @@ def ppg_ewma(env: str) -> RunConfig:
 
 def ess(env: str) -> RunConfig:
     """The ESS-adaptive objective: no clip range; the batch itself says how far to trust it."""
-    return replace(_ppo_base(env), preset="ess", algorithm="ess", value_clip_range=None, advantage_norm="batch")
+    return replace(
+        _ppo_base(env),
+        preset="ess",
+        algorithm="ess",
+        clip_range=RunConfig.clip_range,  # which it does not read
+        value_clip_range=None,
+        advantage_norm="batch",
+    )
 
 
 PRESETS: dict[str, Preset] = {
@@ -348,7 +357,7 @@ def describe_presets() -> list[tuple[str, str]]:
 def make_config(env: str, **overrides: Any) -> RunConfig:
     """The preset of an env and an algorithm, or the one named by `preset`, with some fields changed."""
     preset = preset_config(overrides.pop("preset", "auto"), env, overrides.get("algorithm", "pqn"))
-    return replace(preset, **overrides)
+    return changed(preset, **overrides)
 
 
 def _usual_preset(env: str, algorithm: Algorithm) -> RunConfig:

@@ -1,10 +1,10 @@
 """The nouns of the loop: what is collected, how hard to train on it, and who does what."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 SampleLosses = Callable[[Tensor], Tensor]
 """From indices [B] of a rollout's transitions to the training loss of each, [B]."""
@@ -66,8 +66,90 @@ class Iteration:
     metrics: Mapping[str, float]
 
 
+class Distribution(Protocol):
+    """The action distributions of B states."""
+
+    def sample(self, generator: Generator) -> Tensor:
+        """One action per state, on the parameters' device, without gradient; `generator` lives on the CPU."""
+        ...
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        """log π(a), [B]: of all components of an action together."""
+        ...
+
+    def entropy(self) -> Tensor:
+        """H(π), [B]."""
+        ...
+
+    def mode(self) -> Tensor:
+        """The most probable action of every state."""
+        ...
+
+    def kl(self, other: Self) -> Tensor:
+        """KL(self ‖ other), exact, [B]."""
+        ...
+
+
+class DistributionKind(Protocol):
+    """How a flat vector of parameters becomes a distribution of actions."""
+
+    @property
+    def num_parameters(self) -> int: ...
+
+    @property
+    def is_continuous(self) -> bool: ...
+
+    def distribution(self, parameters: Tensor) -> Distribution: ...
+
+
+@dataclass(frozen=True)
+class PolicyView:
+    """What a policy says on M states at one moment."""
+
+    greedy_actions: Tensor
+    """[M], or [M, ...] where an action has several components; as an env would receive them."""
+    parameters: Tensor | None = None
+    """[M, P] of its distributions, if it is stochastic."""
+    kind: DistributionKind | None = None
+    """What the parameters are those of."""
+    log_probs: Tensor | None = None
+    """[M] of the actions that were taken in these states, if they are known."""
+
+
+class WatchedPolicy(Protocol):
+    """A policy around an update, as a signal sees it: no envs, no rollouts."""
+
+    def view(self) -> PolicyView:
+        """What it says now, on states that stay the same from one call to the next."""
+        ...
+
+    def gradient_probe(self) -> tuple[Tensor, SampleLosses, Sequence[nn.Parameter]]:
+        """Indices of the samples about to be trained on, the loss of any of them, and what is trained."""
+        ...
+
+
+class Signal(Protocol):
+    """One number about an update. It only looks: nothing it does changes training."""
+
+    @property
+    def name(self) -> str: ...
+
+    def watch(self, policy: WatchedPolicy) -> Callable[[], float | None]:
+        """Looks before an update. What it returns is called after the update, and says the reading if there is one."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
 class Learner(Protocol):
     """A network, its optimizer and its update rule."""
+
+    gradient_steps: int
+    """Taken so far."""
+    micro_batch_size: int
+    """Most samples that go through the network at once; it is halved where memory runs out, and stays so."""
 
     @property
     def network(self) -> nn.Module:
@@ -82,37 +164,14 @@ class Learner(Protocol):
         """The actions it believes in, without exploration; draws no random number."""
         ...
 
+    def view(self, states: Tensor, actions: Tensor) -> PolicyView:
+        """What its policy says in these states, in which these actions were taken; draws no random number."""
+        ...
+
     def update(self, rollout: Rollout, plan: BatchPlan, progress: float) -> dict[str, float]: ...
 
     def gradient_probe(self, rollout: Rollout) -> tuple[Tensor, SampleLosses]:
         """Indices of the rollout's real transitions, and the training losses of any of them; changes nothing."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]: ...
-
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
-
-
-class PolicyLearner(Learner, Protocol):
-    """A learner whose policy is a distribution over actions."""
-
-    def policy_parameters(self, observations: Tensor) -> Tensor:
-        """[B, P] parameters of the distribution in each state; draws no random number."""
-        ...
-
-
-class Signal(Protocol):
-    """Looks at a learner around an update and says one number. It only looks: nothing it does changes training."""
-
-    @property
-    def name(self) -> str: ...
-
-    def observe(self, learner: Learner, rollout: Rollout) -> Any:
-        """A look before the update, to be handed to `reading`."""
-        ...
-
-    def reading(self, look: Any, learner: Learner) -> float | None:
-        """The number, after the update; None where there is nothing to compare with yet."""
         ...
 
     def state_dict(self) -> dict[str, Any]: ...

@@ -6,62 +6,51 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from swell.batch.hyperparameters import Hyperparameters
-from swell.learning.actor import Actor
+from swell.config.learners import PPOEWMASettings
 from swell.learning.advantages import AdvantageMoments, normalized
-from swell.learning.optimize import by_autograd, shuffled_minibatches
-from swell.learning.policy_batch import PolicyBatch, Preparation
-from swell.learning.policy_learner import PolicyGradient, StepSettings
-from swell.learning.proximal_policy import DecoupledSettings, averaged, decoupled_objective
-from swell.learning.tally import Tally
-from swell.learning.weight_average import WeightAverage
+from swell.learning.optimize import SampleMeans, by_autograd, shuffled_minibatches
+from swell.learning.policy_batch import PolicyBatch
+from swell.learning.policy_learner import PolicyLearner
+from swell.learning.proximal_policy import WeightAverage, averaged_log_probs, decoupled_losses, moment_normalized
 from swell.types import BatchPlan, Rollout, SampleLosses
 
 
-class PPOEWMA(PolicyGradient[DecoupledSettings]):
+class PPOEWMA(PolicyLearner[PPOEWMASettings]):
     """PPO whose trust region does not depend on how much was collected at once."""
 
-    def __init__(
-        self,
-        actor: Actor,
-        preparation: Preparation,
-        hyperparameters: Hyperparameters,
-        step_settings: StepSettings,
-        settings: DecoupledSettings,
-        seed: int,
-    ) -> None:
-        super().__init__(actor, preparation, hyperparameters, step_settings, settings, seed)
+    settings_kind = PPOEWMASettings
+
+    def start(self) -> None:
         self.average = WeightAverage(self.network)
         self.moments = AdvantageMoments()
 
     def update(self, rollout: Rollout, plan: BatchPlan, progress: float) -> dict[str, float]:
         """`plan.epochs` passes; the average takes in the weights after each gradient step."""
-        batch = self.preparation.batch(rollout)
-        tuned = self.configure(batch, plan, progress)
-        advantages = batch.advantages
-        if self.settings.normalize_advantages:
-            advantages = batch.rescaled_advantages(partial(self.moments.normalize, decay=tuned.advantage_decay))
-        tally = Tally()
-        sample_losses = self._objective(batch, advantages, tally)
+        batch = self.prepare(rollout)
+        now = self.configure(batch, plan, progress)
+        advantages = moment_normalized(batch, self.settings, self.moments, now.advantage_decay)
+        means = SampleMeans()
+        add_gradient = by_autograd(self._losses(batch, advantages, means))
         steps = []
         for minibatch in shuffled_minibatches(batch.indices, plan.minibatches, plan.epochs, self.shuffle):
-            steps.append(self.gradient_step(by_autograd(sample_losses), minibatch))
-            self.average.step(self.network, tuned.proximal_decay)
-        self.actor.observe(batch.states, batch.indices)
+            steps.append(self.gradient_step(add_gradient, minibatch))
+            self.average.step(self.network, now.proximal_decay)
+        self.observe(batch)
         self.average.copy_buffers(self.network)
-        numbers = {"proximal_decay": tuned.proximal_decay, "advantage_decay": tuned.advantage_decay}
-        return {**self.report(batch, plan, tuned, steps), **numbers, **tally.means()}
+        numbers = {"proximal_decay": now.proximal_decay, "advantage_decay": now.advantage_decay}
+        return {**self.report(batch, plan, now, steps, means), **numbers}
 
     def gradient_probe(self, rollout: Rollout) -> tuple[Tensor, SampleLosses]:
         """The losses of the first gradient step, for whoever wants their gradient; changes nothing."""
-        batch = self.preparation.peek(rollout)
-        rescale = normalized if self.settings.normalize_advantages else torch.clone
-        return batch.indices, self._objective(batch, batch.rescaled_advantages(rescale), Tally())
+        batch = self.peek(rollout)
+        rescale = torch.clone if self.settings.advantage_norm == "none" else normalized
+        return batch.indices, self._losses(batch, batch.rescaled_advantages(rescale), SampleMeans())
 
-    def _objective(self, batch: PolicyBatch, advantages: Tensor, tally: Tally) -> SampleLosses:
-        proximal = averaged(self.average, self.actor)
-        return decoupled_objective(
-            self.actor, batch, advantages, batch.behavior_log_probs, proximal, self.settings, tally
+    def _losses(self, batch: PolicyBatch, advantages: Tensor, means: SampleMeans) -> SampleLosses:
+        kind, behavior = self.space.kind, batch.behavior_log_probs
+        proximal = partial(averaged_log_probs, self.average, kind)
+        return partial(
+            decoupled_losses, self.network, kind, batch, advantages, behavior, proximal, self.settings, means
         )
 
     def state_dict(self) -> dict[str, Any]:

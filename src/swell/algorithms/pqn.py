@@ -1,69 +1,78 @@
 """PQN: Q-learning with λ-returns and LayerNorm, without replay and without a target network (arXiv 2407.04811)."""
 
 import math
-from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from typing import Any
 
 import torch
+from gymnasium.spaces import Discrete, Space
 from torch import Generator, Tensor, nn
 
-from swell.batch.rules import Rule, scaled_betas, scaled_learning_rate
-from swell.kernels.written_gradients import Tape, chain_of
-from swell.learning.losses import q_regression, q_regression_slopes
-from swell.learning.micro_batches import MicroBatches
+from swell.batch.rules import BatchSizes, scaled_betas, scaled_learning_rate
+from swell.config.learners import PQNSettings
+from swell.config.seeds import derive_seed
+from swell.config.validation import with_fields
+from swell.errors import ConfigError
+from swell.kernels.gradients import q_gradient
+from swell.kernels.written_gradients import chain_of
+from swell.learning.losses import q_regression
 from swell.learning.optimize import (
-    AddGradient,
     FlatAdam,
+    StepTaken,
+    accumulate_gradients,
     by_autograd,
     clipped_step,
     flat_parameters,
     shuffled_minibatches,
+    update_report,
 )
 from swell.learning.schedules import linear
-from swell.learning.targets import lambda_returns, successor_values
-from swell.types import BatchPlan, Rollout, SampleLosses
+from swell.learning.targets import rollout_returns
+from swell.networks.encoders import seeded
+from swell.networks.q_networks import make_q_network
+from swell.types import BatchPlan, PolicyView, Rollout, SampleLosses
 
-LearningRateRule = Literal["constant", "sqrt"]
 BETAS = (0.9, 0.999)
 """RAdam's own."""
 
 
-@dataclass(frozen=True)
-class PQNSettings:
-    """The numbers of the update; RunConfig explains each."""
-
-    learning_rate: float
-    anneal_learning_rate: bool
-    learning_rate_rule: LearningRateRule
-    reference_batch: int
-    epsilon_start: float
-    epsilon_end: float
-    epsilon_fraction: float
-    discount: float
-    trace_decay: float
-    max_gradient_norm: float | None
-    loss_coefficient: float
-    reward_scale: float
-    truncation_is_termination: bool
-    micro_batch_size: int
-    invariance_rules: Collection[Rule] = ()
-    reference_minibatch: float = 1.0
-
-
 class PQN:
-    """A Q-network that acts ε-greedily and regresses on the λ-returns of its own rollouts."""
+    """A Q-network that acts ε-greedily and regresses on the λ-returns of its own rollouts.
 
-    def __init__(self, network: nn.Module, num_actions: int, settings: PQNSettings, seed: int) -> None:
-        self.network = network
-        self.settings = settings
-        self.optimizer = FlatAdam(flat_parameters(network), settings.learning_rate, BETAS, rectified=True)
-        self._chain = chain_of(network)
-        self.micro_batches = MicroBatches(settings.micro_batch_size)
+    Single settings may be given by name. A `network` of your own, from observations [B, ...] to Q-values [B, A], takes
+    the place of the one that they describe. `reference` is the batch that they were tuned at, for rules that carry
+    them to others.
+    """
+
+    def __init__(
+        self,
+        observation_space: Space,
+        action_space: Space,
+        settings: PQNSettings | None = None,
+        *,
+        network: nn.Module | None = None,
+        reference: BatchSizes | None = None,
+        seed: int = 1,
+        device: torch.device | str = "cpu",
+        **fields: Any,
+    ) -> None:
+        if not isinstance(action_space, Discrete):
+            raise ConfigError(f"pqn needs a Discrete action space, got {action_space}; try --algorithm ppo")
+        self.settings = with_fields(PQNSettings, settings, fields)
+        if reference is None and (self.settings.invariance == "on" or self.settings.learning_rate_rule == "sqrt"):
+            raise ConfigError("invariance and learning_rate_rule sqrt need `reference`, the BatchSizes tuned at")
+        self._num_actions = int(action_space.n)
+        if network is None:
+            shape = observation_space.shape or ()
+            network = seeded(seed, lambda: make_q_network(self.settings, shape, self._num_actions))
+        self.network = network.to(device)
+        self.micro_batch_size = self.settings.micro_batch_size
         self.gradient_steps = 0
-        self._num_actions = num_actions
-        self._exploration = Generator().manual_seed(seed)
-        self._shuffle = Generator().manual_seed(seed + 1)
+        self.optimizer = FlatAdam(flat_parameters(self.network), self.settings.learning_rate, BETAS, rectified=True)
+        self._reference = reference or BatchSizes(1.0, 1.0)
+        self._chain = chain_of(self.network)
+        self._exploration = Generator().manual_seed(derive_seed(seed, "learner"))
+        self._shuffle = Generator().manual_seed(derive_seed(seed, "learner") + 1)
 
     @torch.inference_mode()
     def act(self, observations: Tensor, progress: float) -> tuple[Tensor, dict[str, Tensor]]:
@@ -85,97 +94,63 @@ class PQN:
         parts = observations.split(self.settings.micro_batch_size)
         return torch.cat([self.network(part).argmax(dim=1) for part in parts])
 
-    def learning_rate(self, batch: int, progress: float) -> float:
-        settings = self.settings
-        rate = settings.learning_rate * (1.0 - progress if settings.anneal_learning_rate else 1.0)
-        return rate * math.sqrt(batch / settings.reference_batch) if settings.learning_rate_rule == "sqrt" else rate
-
-    def _configure(self, learning_rate: float, minibatch: float) -> float:
-        """Sets the optimizer to this size of a gradient step, by the rules that are on; returns its learning rate."""
-        settings = self.settings
-        divisor = settings.reference_minibatch / minibatch
-        if "learning-rate" in settings.invariance_rules:
-            learning_rate = scaled_learning_rate(learning_rate, divisor)
-        if "betas" in settings.invariance_rules:
-            self.optimizer.betas = scaled_betas(BETAS, divisor)
-        self.optimizer.learning_rate = learning_rate
-        return learning_rate
+    def view(self, states: Tensor, actions: Tensor) -> PolicyView:
+        return PolicyView(self.greedy_actions(states))
 
     def update(self, rollout: Rollout, plan: BatchPlan, progress: float) -> dict[str, float]:
         """Regresses Q(s, a) on the λ-returns, `plan.epochs` times over the rollout."""
-        indices, add_gradient = rollout.valid_indices, self._add_gradient(rollout)
-        learning_rate = self.learning_rate(indices.shape[0], progress)
-        learning_rate = self._configure(learning_rate, indices.shape[0] / min(plan.minibatches, indices.shape[0]))
-        losses: list[float] = []
-        norms: list[float] = []
+        indices, states, actions = rollout.valid_indices, rollout.states, rollout.actions.flatten()
+        targets = self.targets(rollout).flatten()
+        learning_rate = self._configure(indices.shape[0], plan, progress)
+        kernel = q_gradient(self._chain, states, actions, targets, self.settings.loss_coefficient)
+        add_gradient = kernel or by_autograd(partial(self.losses, states, actions, targets))
+        steps: list[StepTaken] = []
         for minibatch in shuffled_minibatches(indices, plan.minibatches, plan.epochs, self._shuffle):
-            losses.append(self.micro_batches.accumulate(add_gradient, minibatch, self.optimizer.gradient))
-            norms.append(clipped_step(self.optimizer, self.settings.max_gradient_norm, losses[-1]))
-        self.gradient_steps += len(losses)
+            loss, self.micro_batch_size = accumulate_gradients(
+                add_gradient, minibatch, self.micro_batch_size, self.optimizer.gradient
+            )
+            norm = clipped_step(self.optimizer, self.settings.max_gradient_norm, loss)
+            steps.append(StepTaken(loss, norm))
+        self.gradient_steps += len(steps)
         return {
-            "loss": sum(losses) / len(losses),
-            "gradient_norm": sum(norms) / len(norms),
+            **update_report(steps, indices.shape[0], plan),
             "gradient_steps": self.gradient_steps,
-            "batch_size": indices.shape[0],
-            "minibatches": min(plan.minibatches, indices.shape[0]),
-            "minibatch_size": math.ceil(indices.shape[0] / plan.minibatches),
-            "epochs": plan.epochs,
-            "gradient_steps_per_sample": len(losses) / indices.shape[0],
             "q_mean": rollout.recorded["values"][rollout.valid].mean().item(),
             "learning_rate": learning_rate,
             "epsilon": self.epsilon(progress),
         }
 
-    def gradient_probe(self, rollout: Rollout) -> tuple[Tensor, SampleLosses]:
-        """The transitions to learn from, and the loss of each; the targets are those of the present weights."""
-        targets = self.targets(rollout).flatten()
-        indices, states, actions = rollout.valid_indices, rollout.states, rollout.actions.flatten()
-
-        def sample_losses(chosen: Tensor) -> Tensor:
-            q_values = self.network(states[chosen])
-            return self.settings.loss_coefficient * q_regression(q_values, actions[chosen], targets[chosen])
-
-        return indices, sample_losses
-
-    def _add_gradient(self, rollout: Rollout) -> AddGradient:
-        """The gradient of the losses of `gradient_probe`, by the network's own chain of layers if it is one."""
-        chain = self._chain
-        if chain is None:
-            return by_autograd(self.gradient_probe(rollout)[1])
-        targets = self.targets(rollout).flatten()
-        states, actions = rollout.states, rollout.actions.flatten()
-
-        @torch.inference_mode()
-        def add_gradient(chosen: Tensor, minibatch_size: int) -> float:
-            tape: Tape = []
-            q_values = chain.forward(states[chosen], tape)
-            losses, slopes = q_regression_slopes(q_values, actions[chosen], targets[chosen])
-            share = self.settings.loss_coefficient / minibatch_size
-            chain.backward(slopes.mul_(share), tape)
-            return losses.sum().item() * share
-
-        return add_gradient
+    def losses(self, states: Tensor, actions: Tensor, targets: Tensor, chosen: Tensor) -> Tensor:
+        """The objective, [B] for the chosen rows."""
+        q_values = self.network(states[chosen])
+        return self.settings.loss_coefficient * q_regression(q_values, actions[chosen], targets[chosen])
 
     @torch.no_grad()
     def targets(self, rollout: Rollout) -> Tensor:
-        """λ-returns [T, N] with the weights that acted; a time limit bootstraps from the observation it cut off."""
-        terminated = rollout.terminated
-        if self.settings.truncation_is_termination:
-            terminated = terminated | rollout.truncated
-        next_values = successor_values(
-            rollout.recorded["values"],
-            self._values(rollout.observations[-1]),
-            self._values(rollout.final_observations),
-            rollout.final_indices,
-        )
-        discounts = self.settings.discount * (~terminated).float()
-        traces = self.settings.trace_decay * (~(rollout.terminated | rollout.truncated)).float()
-        return lambda_returns(self.settings.reward_scale * rollout.rewards, discounts, next_values, traces)
+        """λ-returns [T, N] with the weights that acted."""
+        rewards = self.settings.reward_scale * rollout.rewards
+        values = rollout.recorded["values"]
+        return rollout_returns(rollout, rewards, values, lambda seen: self.network(seen).amax(dim=1), self.settings)
 
-    def _values(self, observations: Tensor) -> Tensor:
-        if observations.shape[0] == 0:
-            return torch.empty(0, device=observations.device)
-        return self.network(observations).amax(dim=1)
+    def _configure(self, samples: int, plan: BatchPlan, progress: float) -> float:
+        """Sets the optimizer to this moment and this batch, by the rules that are on; returns its learning rate."""
+        settings, reference = self.settings, self._reference
+        rate = settings.learning_rate * (1.0 - progress if settings.anneal_learning_rate else 1.0)
+        if settings.learning_rate_rule == "sqrt":
+            rate *= math.sqrt(samples / reference.iteration)
+        rules = settings.invariance_rules if settings.invariance == "on" else ()
+        divisor = reference.optimization / (samples / min(plan.minibatches, samples))
+        if "learning-rate" in rules:
+            rate = scaled_learning_rate(rate, divisor)
+        if "betas" in rules:
+            self.optimizer.betas = scaled_betas(BETAS, divisor)
+        self.optimizer.learning_rate = rate
+        return rate
+
+    def gradient_probe(self, rollout: Rollout) -> tuple[Tensor, SampleLosses]:
+        """The transitions to learn from, and the loss of each; the targets are those of the present weights."""
+        targets = self.targets(rollout).flatten()
+        return rollout.valid_indices, partial(self.losses, rollout.states, rollout.actions.flatten(), targets)
 
     def state_dict(self) -> dict[str, Any]:
         return {

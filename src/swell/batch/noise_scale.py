@@ -1,13 +1,13 @@
 """The gradient noise scale (McCandlish et al. 2018, arXiv 1812.06162): how large a batch a gradient step can use."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
 
-from swell.types import Learner, Rollout, SampleLosses
+from swell.types import SampleLosses, WatchedPolicy
 
 LARGEST_NOISE_SCALE = 1e9
 """What is read where the gradient has no signal: its noise scale is infinite, which JSON cannot hold."""
@@ -56,42 +56,48 @@ class GradientNoiseScale:
 
     name = "gradient_noise_scale"
 
-    def __init__(self, num_microbatches: int, averaging: float, micro_batch_size: int, generator: Generator) -> None:
-        self._num_microbatches = num_microbatches
+    def __init__(
+        self, microbatches: int = 16, averaging: float = 0.9, micro_batch_size: int = 1024, seed: int = 0
+    ) -> None:
+        self._microbatches = microbatches
         self._averaging = averaging
         self._micro_batch_size = micro_batch_size
-        self._generator = generator
+        self._generator = Generator().manual_seed(seed)
         self._noise = 0.0
         self._signal = 0.0
 
-    def observe(self, learner: Learner, rollout: Rollout) -> tuple[float, float] | None:
-        """Noise and signal of this rollout; None if it has fewer than two transitions."""
-        indices, sample_losses = learner.gradient_probe(rollout)
-        size = max(1, indices.shape[0] // self._num_microbatches)
-        count = min(self._num_microbatches, indices.shape[0])
+    def watch(self, policy: WatchedPolicy) -> Callable[[], float | None]:
+        """The averaged noise scale in transitions, at most `LARGEST_NOISE_SCALE`; None of fewer than two of them."""
+        found = self._noise_and_signal(*policy.gradient_probe())
+
+        def reading() -> float | None:
+            if found is None:
+                return None
+            noise, signal = found
+            self._noise = self._averaging * self._noise + (1.0 - self._averaging) * noise
+            self._signal = self._averaging * self._signal + (1.0 - self._averaging) * signal
+            return noise_scale(self._noise, self._signal)
+
+        return reading
+
+    def _noise_and_signal(
+        self, indices: Tensor, sample_losses: SampleLosses, parameters: Sequence[nn.Parameter]
+    ) -> tuple[float, float] | None:
+        size = max(1, indices.shape[0] // self._microbatches)
+        count = min(self._microbatches, indices.shape[0])
         if count < 2:
             return None
         order = torch.randperm(indices.shape[0], generator=self._generator)[: count * size].to(indices.device)
-        parameters = [parameter for parameter in learner.network.parameters() if parameter.requires_grad]
-        microbatches = indices[order].split(size)
-        return noise_and_signal(self._gradients(microbatches, sample_losses, parameters), size)
+        gradients = self._gradients(indices[order].split(size), sample_losses, parameters)
+        return noise_and_signal(gradients, size)
 
     def _gradients(
-        self, microbatches: Iterable[Tensor], sample_losses: SampleLosses, parameters: list[nn.Parameter]
+        self, microbatches: Iterable[Tensor], sample_losses: SampleLosses, parameters: Sequence[nn.Parameter]
     ) -> Iterator[Tensor]:
         for microbatch in microbatches:
             parts = microbatch.split(self._micro_batch_size)
             losses = (sample_losses(part).sum() / microbatch.shape[0] for part in parts)
             yield reduce(torch.add, (flat_gradient(loss, parameters) for loss in losses))
-
-    def reading(self, look: tuple[float, float] | None, learner: Learner) -> float | None:
-        """The averaged noise scale in transitions, at most `LARGEST_NOISE_SCALE`."""
-        if look is None:
-            return None
-        noise, signal = look
-        self._noise = self._averaging * self._noise + (1.0 - self._averaging) * noise
-        self._signal = self._averaging * self._signal + (1.0 - self._averaging) * signal
-        return noise_scale(self._noise, self._signal)
 
     def state_dict(self) -> dict[str, Any]:
         return {"generator": self._generator.get_state(), "noise": self._noise, "signal": self._signal}
@@ -102,7 +108,7 @@ class GradientNoiseScale:
         self._signal = float(state["signal"])
 
 
-def flat_gradient(loss: Tensor, parameters: list[nn.Parameter]) -> Tensor:
+def flat_gradient(loss: Tensor, parameters: Sequence[nn.Parameter]) -> Tensor:
     """The gradient as one vector, without touching `.grad`; parameters that the loss leaves out count as zeros."""
     gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
     return torch.cat([gradient.flatten() for gradient in gradients])

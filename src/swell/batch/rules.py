@@ -7,11 +7,19 @@ that grew has c < 1. What a rule holds constant is an amount of env steps, so ru
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
 
-Rule = Literal["learning-rate", "betas", "proximal", "advantages", "phase"]
-DEFAULT_RULES: tuple[Rule, ...] = ("learning-rate", "proximal", "advantages", "phase")
+from swell.config.learners import (
+    AveragedPolicySettings,
+    DecoupledSettings,
+    InvarianceRule,
+    PhaseSettings,
+    PolicySettings,
+)
+from swell.config.run_config import RunConfig
+
+ALL_RULES: tuple[InvarianceRule, ...] = ("learning-rate", "betas", "proximal", "advantages", "phase")
+DEFAULT_RULES: tuple[InvarianceRule, ...] = ("learning-rate", "proximal", "advantages", "phase")
 """Those of the published runs; the paper found that adjusting Adam's betas makes little difference."""
 
 
@@ -26,22 +34,61 @@ class BatchSizes:
 
 
 @dataclass(frozen=True)
-class Tuned:
-    """Hyper-parameters as tuned at a reference batch, or what they become at another."""
+class Hyperparameters:
+    """What depends on the size of the batch: as tuned at a reference batch, or what it becomes at another."""
 
     learning_rate: float
-    adam_betas: tuple[float, float]
-    proximal_decay: float
+    adam_betas: tuple[float, float] = (0.9, 0.999)
+    proximal_decay: float = 0.0
     """Per gradient step, of the average of weights."""
-    advantage_decay: float
+    advantage_decay: float = 0.0
     """Per rollout, of the moments that normalise advantages."""
-    phase_iterations: float
+    phase_iterations: float = 1.0
     """Rollouts between two auxiliary phases."""
 
 
+@dataclass(frozen=True)
+class BatchRules:
+    """Carries hyper-parameters from the batch they were tuned at to the batch and the moment at hand."""
+
+    tuned: Hyperparameters
+    reference: BatchSizes
+    rules: Collection[InvarianceRule]
+    """None at all leaves everything as it was tuned."""
+    anneal_learning_rate: bool
+
+    def at(self, batch: BatchSizes, progress: float) -> Hyperparameters:
+        now = adjusted(self.tuned, self.reference, batch, self.rules)
+        return replace(now, learning_rate=now.learning_rate * (1.0 - progress)) if self.anneal_learning_rate else now
+
+
+def batch_rules(settings: PolicySettings, reference: BatchSizes) -> BatchRules:
+    """What the settings of a learner say: what was tuned, at which batch, and which rules are on."""
+    tuned = Hyperparameters(
+        learning_rate=settings.learning_rate,
+        adam_betas=(settings.adam_beta1, settings.adam_beta2),
+        proximal_decay=settings.proximal_decay if isinstance(settings, AveragedPolicySettings) else 0.0,
+        advantage_decay=settings.advantage_decay if isinstance(settings, DecoupledSettings) else 0.0,
+        phase_iterations=settings.phase_env_steps / reference.iteration if isinstance(settings, PhaseSettings) else 1.0,
+    )
+    # Phases are counted in env steps, as the rule wants it, unless the rule is left out of those that are on.
+    rules = settings.invariance_rules if settings.invariance == "on" else ("phase",)
+    return BatchRules(tuned, reference, rules, settings.anneal_learning_rate)
+
+
+def reference_batch(config: RunConfig) -> BatchSizes:
+    """The batch at which the hyper-parameters of a config were tuned: its own, unless it names another."""
+    batch = config.reference_batch or config.num_envs * config.horizon
+    count = config.minibatches if config.minibatch_rule == "count" else max(1, round(batch / config.minibatch_size))
+    return BatchSizes(batch, batch / min(count, batch))
+
+
 def adjusted(
-    tuned: Tuned, reference: BatchSizes, current: BatchSizes, rules: Collection[Rule] = DEFAULT_RULES
-) -> Tuned:
+    tuned: Hyperparameters,
+    reference: BatchSizes,
+    current: BatchSizes,
+    rules: Collection[InvarianceRule] = DEFAULT_RULES,
+) -> Hyperparameters:
     """What `tuned` at the `reference` batch becomes at the `current` one; a rule not named leaves its number alone."""
     optimization = reference.optimization / current.optimization
     iteration = reference.iteration / current.iteration
@@ -57,7 +104,7 @@ def adjusted(
         advantage = scaled_advantage_decay(advantage, iteration)
     if "phase" in rules:
         phase *= iteration
-    return Tuned(learning_rate, betas, proximal, advantage, phase)
+    return Hyperparameters(learning_rate, betas, proximal, advantage, phase)
 
 
 def scaled_learning_rate(learning_rate: float, divisor: float) -> float:
@@ -88,3 +135,63 @@ def scaled_advantage_decay(decay: float, divisor: float) -> float:
     """
     kept, dropped = divisor * (1.0 + decay), 1.0 - decay
     return max(0.0, (kept - dropped) / (kept + dropped))
+
+
+def scale_report(config: RunConfig, from_batch: int, to_batch: int) -> str:
+    """A table of what was tuned at one batch and what it becomes at the other, and the flags that say so."""
+    config = replace(config, reference_batch=from_batch)
+    reference = reference_batch(config)
+    tuned = batch_rules(config, reference).tuned
+    ratio = to_batch / from_batch
+    sizes = BatchSizes(to_batch, reference.optimization * ratio)
+    before, after = tuned, adjusted(tuned, reference, sizes, ALL_RULES)
+    rows = [
+        ("", f"batch {from_batch:,}", f"batch {to_batch:,}"),
+        ("transitions per gradient step", _number(reference.optimization), _number(sizes.optimization)),
+        ("learning rate", _number(before.learning_rate), _number(after.learning_rate)),
+        *_averages(config, before, after),
+        ("Adam betas (optional)", _pair(before.adam_betas), _pair(after.adam_betas)),
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    table = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join([*table, "", *_advice(config, after)])
+
+
+def _averages(config: RunConfig, before: Hyperparameters, after: Hyperparameters) -> list[tuple[str, str, str]]:
+    """What only some learners have."""
+    rows: list[tuple[str, str, str]] = []
+    if config.algorithm in ("ppo-ewma", "ppg-ewma"):
+        rows.append(("decay of the averaged policy", _number(before.proximal_decay), _number(after.proximal_decay)))
+    if config.algorithm in ("ppo-ewma", "ppg", "ppg-ewma"):
+        rows.append(("decay of the advantage moments", _number(before.advantage_decay), _number(after.advantage_decay)))
+    if config.algorithm in ("ppg", "ppg-ewma"):
+        label = f"rollouts per phase ({config.phase_env_steps:,} env steps)"
+        rows.append((label, _number(before.phase_iterations), _number(after.phase_iterations)))
+    return rows
+
+
+def _advice(config: RunConfig, after: Hyperparameters) -> list[str]:
+    flags = [f"--learning-rate {_number(after.learning_rate)}"]
+    if config.algorithm in ("ppo-ewma", "ppg-ewma"):
+        flags.append(f"--proximal-decay {_number(after.proximal_decay)}")
+    if config.algorithm in ("ppo-ewma", "ppg", "ppg-ewma"):
+        flags.append(f"--advantage-decay {_number(after.advantage_decay)}")
+    lines = [
+        f"by hand     {' '.join(flags)}",
+        f"by itself   --reference-batch {config.reference_batch} --invariance on  (also while the batch moves)",
+    ]
+    if config.epochs > 1:
+        lines.append(f"note        the rules hold for one epoch; {config.preset} makes {config.epochs}")
+    if config.algorithm not in ("ppo-ewma", "ppg-ewma"):
+        lines.append(
+            f"note        {config.algorithm} stays near the policy that acted, so its trust region still moves"
+        )
+    return lines
+
+
+def _number(value: float) -> str:
+    return f"{value:.6g}"
+
+
+def _pair(values: tuple[float, float]) -> str:
+    return f"{values[0]:.6f}, {values[1]:.6f}"

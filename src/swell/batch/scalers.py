@@ -4,43 +4,28 @@ import math
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, TypeVar
 
+from swell.config.batch import AdaptiveSettings, BatchSettings, Interpolation, NoiseScaleSettings, RampSettings
+from swell.config.validation import with_fields
+from swell.errors import ConfigError
 from swell.types import BatchPlan
 
-Interpolation = Literal["log", "linear"]
-Rounding = Literal["nearest", "truncate"]
-EpochRule = Literal["constant", "scale", "proportional"]
-MinibatchRule = Literal["count", "size"]
+SettingsKind = TypeVar("SettingsKind", bound=BatchSettings)
 
 
-@dataclass(frozen=True)
-class Effort:
-    """How hard to train on a rollout of a given length."""
-
-    num_envs: int
-    epochs: int
-    epoch_rule: EpochRule
-    reference_horizon: int
-    minibatch_rule: MinibatchRule
-    minibatches: int
-    minibatch_size: int
-    horizon_multiple: int = 1
-
-    def plan_near(self, horizon: float) -> BatchPlan:
-        """The plan for a horizon that is kept to a fraction: only here it becomes a number of steps."""
-        return self.plan(nearest_multiple(horizon, self.horizon_multiple))
-
-    def plan(self, horizon: int) -> BatchPlan:
-        epochs = self.epochs
-        if self.epoch_rule != "constant":
-            fewest = self.epochs if self.epoch_rule == "scale" else 1
-            epochs = max(self.epochs * horizon // self.reference_horizon, fewest)
-        minibatches = self.minibatches
-        if self.minibatch_rule == "size":
-            minibatches = max(1, round(self.num_envs * horizon / self.minibatch_size))
-        return BatchPlan(horizon, epochs, minibatches)
+def batch_plan(settings: BatchSettings, num_envs: int | None, horizon: float) -> BatchPlan:
+    """The plan for a horizon that is kept to a fraction: only here it becomes a number of steps, at least one."""
+    steps = max(1, math.floor(horizon + 0.5))
+    epochs, minibatches = settings.epochs, settings.minibatches
+    if settings.epoch_rule != "constant":
+        fewest = settings.epochs if settings.epoch_rule == "scale" else 1
+        epochs = max(settings.epochs * steps // settings.horizon, fewest)
+    if settings.minibatch_rule == "size":
+        if num_envs is None:
+            raise ConfigError("minibatch_rule size needs num_envs to know how many samples a rollout has")
+        minibatches = max(1, round(num_envs * steps / settings.minibatch_size))
+    return BatchPlan(steps, epochs, minibatches)
 
 
 def nonstationarity(reading: float, calm: float, volatile: float, interpolation: Interpolation) -> float:
@@ -62,27 +47,26 @@ def move_towards(target: float, horizon: float, smoothing: float) -> float:
     return (1.0 - smoothing) * horizon + smoothing * target
 
 
-def nearest_multiple(horizon: float, multiple: int) -> int:
-    """At least one multiple; of two that are as near, the larger one."""
-    return multiple * max(1, math.floor(horizon / multiple + 0.5))
+class HorizonScaler:
+    """A scaler that says a horizon, to a fraction; how hard to train on it follows from the settings.
 
+    The base of all scalers here, and of those of your own: override `horizon`, and `adjust` to hear readings. Made by
+    hand, a scaler takes single settings by name; unless it is told `num_envs`, the number of minibatches is fixed.
+    """
 
-def _require_reading(reading: float) -> None:
-    if not 0.0 <= reading < math.inf:
-        raise ValueError(f"a reading must be a finite number of at least 0, got {reading}")
+    def __init__(self, settings: BatchSettings | None = None, *, num_envs: int | None = None, **fields: Any) -> None:
+        self.settings = _settings(BatchSettings, settings, num_envs, fields)
+        self.num_envs = num_envs
 
-
-class FixedScaler:
-    """The same plan for ever; readings are recorded by the loop and ignored here."""
-
-    def __init__(self, effort: Effort, horizon: int) -> None:
-        self._plan = effort.plan(horizon)
+    def horizon(self, progress: float) -> float:
+        """The rollout length wanted now, from `progress` in [0, 1] and from what `adjust` was told."""
+        return float(self.settings.horizon)
 
     def plan(self, progress: float) -> BatchPlan:
-        return self._plan
+        return batch_plan(self.settings, self.num_envs, self.horizon(progress))
 
     def adjust(self, reading: float) -> None:
-        pass
+        """Takes in a reading; without a word of its own, a scaler is deaf to it."""
 
     def state_dict(self) -> dict[str, Any]:
         return {}
@@ -91,80 +75,68 @@ class FixedScaler:
         pass
 
 
-@dataclass(frozen=True)
-class AdaptiveRule:
-    """The numbers of adaptive batch scaling (arXiv 2605.21557)."""
-
-    min_horizon: int
-    max_horizon: int
-    calm_reading: float
-    volatile_reading: float
-    interpolation: Interpolation
-    smoothing: float
-    history: int
-    warmup_readings: int
-    rounding: Rounding
-
-    def target(self, reading: float) -> float:
-        """L' = L_max − ν (L_max − L_min)."""
-        share = nonstationarity(reading, self.calm_reading, self.volatile_reading, self.interpolation)
-        return self.max_horizon - share * (self.max_horizon - self.min_horizon)
+def _settings(
+    kind: type[SettingsKind], settings: BatchSettings | None, num_envs: int | None, fields: dict[str, Any]
+) -> SettingsKind:
+    if settings is None and num_envs is None:
+        fields = {"minibatch_rule": "count", **fields}
+    assert settings is None or isinstance(settings, kind)
+    return with_fields(kind, settings, fields)
 
 
-class AdaptiveScaler:
-    """Adaptive batch scaling: a volatile policy gets short rollouts, a calm one long rollouts.
+class FixedScaler(HorizonScaler):
+    """The same plan for ever; readings are recorded by the loop and ignored here."""
 
-        L ← (1 − α) L + α L'
+
+class AdaptiveScaler(HorizonScaler):
+    """Adaptive batch scaling (arXiv 2605.21557): a volatile policy gets short rollouts, a calm one long rollouts.
+
+        L' = L_max − ν (L_max − L_min),   L ← (1 − α) L + α L'
 
     L starts at the minimum and is kept as a float; `truncate` reproduces the public release, which cuts L' and L to
     whole numbers each time and so never comes nearer to a higher target than 9 steps.
     """
 
-    def __init__(self, effort: Effort, rule: AdaptiveRule) -> None:
-        self._effort = effort
-        self._rule = rule
-        self._horizon = float(rule.min_horizon)
-        self._readings: deque[float] = deque(maxlen=rule.history)
+    def __init__(self, settings: AdaptiveSettings | None = None, *, num_envs: int | None = None, **fields: Any) -> None:
+        self.settings: AdaptiveSettings = _settings(AdaptiveSettings, settings, num_envs, fields)
+        self.num_envs = num_envs
+        self._horizon = float(self.settings.min_horizon)
+        self._readings: deque[float] = deque(maxlen=self.settings.history)
         self._num_readings = 0
 
-    def plan(self, progress: float) -> BatchPlan:
-        return self._effort.plan_near(self._horizon)
+    def horizon(self, progress: float) -> float:
+        return self._horizon
 
     def adjust(self, reading: float) -> None:
+        settings = self.settings
         _require_reading(reading)
         self._readings.append(reading)
         self._num_readings += 1
-        if self._num_readings < self._rule.warmup_readings:
+        if self._num_readings < settings.warmup_readings:
             return
-        self._move_towards(self._rule.target(sum(self._readings) / len(self._readings)))
-
-    def _move_towards(self, target: float) -> None:
-        if self._rule.rounding == "truncate":
-            moved = float(int(move_towards(int(target), self._horizon, self._rule.smoothing)))
+        target = self.target(sum(self._readings) / len(self._readings))
+        if settings.rounding == "truncate":
+            moved = float(int(move_towards(int(target), self._horizon, settings.smoothing)))
         else:
-            moved = move_towards(target, self._horizon, self._rule.smoothing)
-        self._horizon = min(max(moved, self._rule.min_horizon), self._rule.max_horizon)
+            moved = move_towards(target, self._horizon, settings.smoothing)
+        self._horizon = min(max(moved, settings.min_horizon), settings.max_horizon)
+
+    def target(self, reading: float) -> float:
+        """L' = L_max − ν (L_max − L_min)."""
+        settings = self.settings
+        share = nonstationarity(reading, settings.calm_reading, settings.volatile_reading, settings.interpolation)
+        return settings.max_horizon - share * (settings.max_horizon - settings.min_horizon)
 
     def state_dict(self) -> dict[str, Any]:
         return {"horizon": self._horizon, "readings": list(self._readings), "num_readings": self._num_readings}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._horizon = float(state["horizon"])
-        self._readings = deque(state["readings"], maxlen=self._rule.history)
+        self._readings = deque(state["readings"], maxlen=self.settings.history)
         self._num_readings = int(state["num_readings"])
 
 
-@dataclass(frozen=True)
-class NoiseScaleRule:
-    """The numbers of a batch that follows the gradient noise scale (arXiv 1812.06162)."""
-
-    min_horizon: int
-    max_horizon: int
-    batch_per_noise_scale: float
-    smoothing: float
-
-
-class NoiseScaleScaler:
+class NoiseScaleScaler(HorizonScaler):
     """As many transitions per gradient step as the gradient noise scale, times `batch_per_noise_scale`.
 
         L' = c · B_noise · minibatches / num_envs    where the number of minibatches is fixed
@@ -175,23 +147,23 @@ class NoiseScaleScaler:
     L ← (1 − α) L + α L' from the minimum on; α = 1 jumps.
     """
 
-    def __init__(self, effort: Effort, rule: NoiseScaleRule) -> None:
-        self._effort = effort
-        self._rule = rule
-        self._horizon = float(rule.min_horizon)
+    def __init__(self, settings: NoiseScaleSettings | None = None, *, num_envs: int, **fields: Any) -> None:
+        self.settings: NoiseScaleSettings = _settings(NoiseScaleSettings, settings, num_envs, fields)
+        self.num_envs: int = num_envs
+        self._horizon = float(self.settings.min_horizon)
 
-    def plan(self, progress: float) -> BatchPlan:
-        return self._effort.plan_near(self._horizon)
+    def horizon(self, progress: float) -> float:
+        return self._horizon
 
     def adjust(self, reading: float) -> None:
         _require_reading(reading)
-        self._horizon = move_towards(self.target(reading), self._horizon, self._rule.smoothing)
+        self._horizon = move_towards(self.target(reading), self._horizon, self.settings.smoothing)
 
     def target(self, noise_scale: float) -> float:
-        effort, rule = self._effort, self._rule
-        batches = effort.minibatches if effort.minibatch_rule == "count" else 1
-        wanted = rule.batch_per_noise_scale * noise_scale * batches / effort.num_envs
-        return min(max(wanted, rule.min_horizon), rule.max_horizon)
+        settings = self.settings
+        minibatches = settings.minibatches if settings.minibatch_rule == "count" else 1
+        wanted = settings.batch_per_noise_scale * noise_scale * minibatches / self.num_envs
+        return min(max(wanted, settings.min_horizon), settings.max_horizon)
 
     def state_dict(self) -> dict[str, Any]:
         return {"horizon": self._horizon}
@@ -200,8 +172,19 @@ class NoiseScaleScaler:
         self._horizon = float(state["horizon"])
 
 
+def _require_reading(reading: float) -> None:
+    if not 0.0 <= reading < math.inf:
+        raise ValueError(f"a reading must be a finite number of at least 0, got {reading}")
+
+
 Points = Sequence[tuple[float, float]]
 """(progress, horizon) pairs in order of progress; two at the same progress make a step."""
+
+
+def evenly_spaced(horizons: Sequence[float]) -> list[tuple[float, float]]:
+    """Points at evenly spaced moments of a run."""
+    last = max(1, len(horizons) - 1)
+    return [(number / last, float(horizon)) for number, horizon in enumerate(horizons)]
 
 
 def steps_of(trajectory: Points) -> list[tuple[float, float]]:
@@ -212,21 +195,26 @@ def steps_of(trajectory: Points) -> list[tuple[float, float]]:
     return points
 
 
-class RampScaler:
+class RampScaler(HorizonScaler):
     """Open loop: the horizon is a given function of progress, deaf to every reading.
 
-    It interpolates between points. With the points of another run's trajectory it repeats that run's batch sizes,
-    the control that tells adaptation from mere growth.
+    It interpolates between points, by default those of `ramp_horizons`. With the points of another run's trajectory it
+    repeats that run's batch sizes, the control that tells adaptation from mere growth.
     """
 
-    def __init__(self, effort: Effort, points: Points) -> None:
-        self._effort = effort
-        self._points = list(points)
+    def __init__(
+        self,
+        settings: RampSettings | None = None,
+        *,
+        num_envs: int | None = None,
+        points: Points | None = None,
+        **fields: Any,
+    ) -> None:
+        self.settings: RampSettings = _settings(RampSettings, settings, num_envs, fields)
+        self.num_envs = num_envs
+        self._points = list(points or evenly_spaced(self.settings.ramp_horizons))
 
-    def plan(self, progress: float) -> BatchPlan:
-        return self._effort.plan_near(self._horizon(progress))
-
-    def _horizon(self, progress: float) -> float:
+    def horizon(self, progress: float) -> float:
         position = bisect_right(self._points, progress, key=lambda point: point[0])
         if position == 0:
             return self._points[0][1]
@@ -235,9 +223,6 @@ class RampScaler:
             return before
         end, after = self._points[position]
         return before + (after - before) * (progress - start) / (end - start)
-
-    def adjust(self, reading: float) -> None:
-        pass
 
     def state_dict(self) -> dict[str, Any]:
         return {"points": [list(point) for point in self._points]}

@@ -8,7 +8,6 @@ import numpy as np
 from swell.envs.base import EnvStep
 
 EPISODES_REMEMBERED = 100
-ALL_ENVS = slice(None)
 
 
 class EpisodeStatistics:
@@ -22,9 +21,9 @@ class EpisodeStatistics:
         self._return_so_far = np.zeros(num_envs)
         self._length_so_far = np.zeros(num_envs, dtype=np.int64)
 
-    def add(self, result: EnvStep, envs: slice = ALL_ENVS) -> None:
-        """Counts one step of these envs."""
-        returns, lengths, over = self._return_so_far[envs], self._length_so_far[envs], result.episode_over
+    def add(self, result: EnvStep) -> None:
+        """Counts one step of all envs."""
+        returns, lengths, over = self._return_so_far, self._length_so_far, result.episode_over
         returns += result.scores
         lengths += result.valid
         finished = int(np.count_nonzero(over))
@@ -36,11 +35,11 @@ class EpisodeStatistics:
         returns[over] = 0.0
         lengths[over] = 0
 
-    def abandon(self, envs: slice = ALL_ENVS) -> None:
-        """Forgets the episodes in flight of these envs: they are not counted in any mean."""
-        self.abandoned += int((self._length_so_far[envs] > 0).sum())
-        self._return_so_far[envs] = 0.0
-        self._length_so_far[envs] = 0
+    def abandon(self) -> None:
+        """Forgets the episodes in flight: they are not counted in any mean."""
+        self.abandoned += int((self._length_so_far > 0).sum())
+        self._return_so_far[:] = 0.0
+        self._length_so_far[:] = 0
 
     def summary(self) -> dict[str, float]:
         """Means over the last 100 episodes; absent until one has finished."""

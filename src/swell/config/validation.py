@@ -1,10 +1,56 @@
-"""Checks values against their annotations, and says in words what they should have been."""
+"""What all settings share: they check themselves once, list every fault they find, and say in words what was wrong."""
 
 import difflib
 import math
 import types
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from swell.errors import ConfigError
+
+Fault = tuple[tuple[str, ...], str]
+"""The options that a fault is about, and the fault in one line."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The options of one component. Made by hand or as a part of RunConfig, they are checked once."""
+
+    def __post_init__(self) -> None:
+        self.check(type(self))
+
+    def contradictions(self) -> Iterator[Fault]:
+        """Options of this class that are right each on its own and wrong together."""
+        yield from ()
+
+    def check(self, *kinds: "type[Settings]", also: Iterable[Fault] = ()) -> None:
+        """Raises one ConfigError with every fault: of single values, of what these kinds say of them, and `also`."""
+        unmet = unmet_fields(self)
+        faults = [f"{name} must be {expected}, got {getattr(self, name)!r}" for name, expected in unmet.items()]
+        bases = dict.fromkeys(base for kind in kinds for base in kind.__mro__ if issubclass(base, Settings))
+        # Each class speaks for its own options alone, so none needs to call its parents.
+        own = [base.contradictions(self) for base in bases if "contradictions" in vars(base)]
+        faults += [fault for found in (*own, also) for names, fault in found if not unmet.keys() & set(names)]
+        if faults:
+            raise ConfigError(*faults)
+
+
+Kind = TypeVar("Kind", bound=Settings)
+
+
+def with_fields(kind: type[Kind], settings: Kind | None, changes: Mapping[str, Any]) -> Kind:
+    """`settings`, or the defaults of their kind, with some fields changed; an unknown name is a fault with a hint."""
+    known = [field.name for field in fields(kind)]
+    unknown = [name for name in changes if name not in known]
+    if unknown:
+        raise ConfigError(*(f"unknown option {name}{did_you_mean(name, known)}" for name in unknown))
+    return kind(**changes) if settings is None else replace(settings, **changes)
+
+
+def is_more(first: object, second: object) -> bool:
+    """Of wrong types too, which are faults by themselves and must not raise here."""
+    return isinstance(first, int | float) and isinstance(second, int | float) and first > second
 
 
 @dataclass(frozen=True)
@@ -24,6 +70,30 @@ class Between:
         return low if self.high == math.inf else f"{low} and at most {self.high:g}"
 
 
+class ChoiceOrImport:
+    """One of the names that Swell knows, or `module:name` for something of the user's own."""
+
+    def __init__(self, *choices: str) -> None:
+        self.choices = choices
+
+    def allows(self, value: object) -> bool:
+        return isinstance(value, str) and (value in self.choices or is_import(value))
+
+    def __str__(self) -> str:
+        return f"one of {', '.join(self.choices)}, or module:name"
+
+
+def is_import(name: str) -> bool:
+    """Whether a name has the form `module:name`."""
+    module, _, attribute = name.partition(":")
+    return attribute.isidentifier() and all(part.isidentifier() for part in module.split("."))
+
+
+Count = Annotated[int, Between(1)]
+Share = Annotated[float, Between(0, 1)]
+Positive = Annotated[float, Between(0, low_open=True)]
+
+
 def unmet_fields(config: Any) -> dict[str, str]:
     """What each wrong field of a dataclass should have been."""
     hints = get_type_hints(type(config), include_extras=True)
@@ -31,9 +101,9 @@ def unmet_fields(config: Any) -> dict[str, str]:
     return {name: text for name, text in expected.items() if text}
 
 
-def did_you_mean(name: str, known: list[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A hint such as `; did you mean paper?`, or nothing where no known name is near."""
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"; did you mean {near[0]}?" if near else ""
 
 
@@ -46,6 +116,9 @@ def _unmet(value: object, hint: Any) -> str | None:
     origin = get_origin(hint)
     if origin is Annotated:
         base, *notes = get_args(hint)
+        choices = [note for note in notes if isinstance(note, ChoiceOrImport)]
+        if choices:
+            return None if choices[0].allows(value) else str(choices[0])
         ranges = [note for note in notes if isinstance(note, Between)]
         wrong = _unmet(value, base)
         outside = wrong or not all(bounds.allows(cast(float, value)) for bounds in ranges)

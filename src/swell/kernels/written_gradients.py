@@ -11,14 +11,15 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor, nn
 
+from swell.networks.actor_critics import ActorCritic
 from swell.networks.encoders import ChannelsFirst, ImageEncoder, NormedMap, VectorEncoder, as_float
 
 Tape = list[Any]
-"""What the layers of a forward pass leave for the way back: last in, first out."""
+"""What the layers of a forward pass leave for the backward pass: last in, first out."""
 
 
 class Layer(Protocol):
-    """One step of a chain. The way back adds to the gradients of its parameters, as autograd does."""
+    """One step of a chain. The backward pass adds to the gradients of its parameters, as autograd does."""
 
     def forward(self, inputs: Tensor, tape: Tape) -> Tensor: ...
 
@@ -33,7 +34,9 @@ class Chain:
     def __init__(self, layers: Sequence[Layer]) -> None:
         self._layers = layers
         first_trained = next(number for number, layer in enumerate(layers) if not isinstance(layer, _Input))
-        self._way_back = [(layer, number > first_trained) for number, layer in enumerate(layers)][first_trained:][::-1]
+        self._backward_layers = [(layer, number > first_trained) for number, layer in enumerate(layers)][
+            first_trained:
+        ][::-1]
 
     def forward(self, inputs: Tensor, tape: Tape) -> Tensor:
         """The outputs; gradients are never recorded, so call it where they are off."""
@@ -42,7 +45,7 @@ class Chain:
         return inputs
 
     def backward(self, slopes: Tensor, tape: Tape, wanted: bool = False) -> Tensor:
-        for layer, needed in self._way_back:
+        for layer, needed in self._backward_layers:
             slopes = layer.backward(slopes, tape, needed or wanted)
         return slopes
 
@@ -66,7 +69,7 @@ def _unrolled(modules: Sequence[nn.Module]) -> list[nn.Module]:
             case VectorEncoder():
                 unrolled += [_Vectors(), *_unrolled([module.blocks])]
             case ImageEncoder():
-                unrolled += [_Pictures(), *_unrolled([module.convolutions]), _Flattened(), *_unrolled([module.dense])]
+                unrolled += [_Images(), *_unrolled([module.convolutions]), _Flattened(), *_unrolled([module.dense])]
             case nn.Identity():
                 pass
             case _:
@@ -97,7 +100,7 @@ def _layer(module: nn.Module) -> Layer | None:
 
 
 class _Input(nn.Module):
-    """A layer before all trained ones: the way back never reaches it."""
+    """A layer before all trained ones: the backward pass never reaches it."""
 
     def forward(self, inputs: Tensor, tape: Tape) -> Tensor:
         raise NotImplementedError
@@ -116,7 +119,7 @@ class _Vectors(_Input):
         return as_float(inputs).flatten(1)
 
 
-class _Pictures(_Input):
+class _Images(_Input):
     def forward(self, inputs: Tensor, tape: Tape) -> Tensor:
         return as_float(inputs, torch.channels_last)
 
@@ -235,3 +238,53 @@ class _NormedMap:
     def backward(self, slopes: Tensor, tape: Tape, wanted: bool) -> Tensor:
         rows = self._relu.backward(slopes.permute(0, 2, 3, 1), tape, wanted)
         return self._norm.backward(rows, tape, wanted).permute(0, 3, 1, 2)
+
+
+class PolicyChain:
+    """An ActorCritic as chains: two of them, or a common trunk with two heads."""
+
+    def __init__(self, network: ActorCritic, trunk: Chain | None, policy: Chain, value: Chain) -> None:
+        self._network = network
+        self._trunk = trunk
+        self._policy = policy
+        self._value = value
+        self._values_train_trunk = network.architecture == "shared"
+
+    def forward(self, observations: Tensor, tape: Tape) -> tuple[Tensor, Tensor]:
+        """Policy parameters [B, P] and values [B]."""
+        network = self._network
+        inputs = observations if network.normalizer is None else network.normalizer(observations)
+        if self._trunk is not None:
+            inputs = self._trunk.forward(inputs, tape)
+        parameters = self._policy.forward(inputs, tape)
+        if network.log_std is not None:
+            parameters = torch.cat((parameters, network.log_std.expand_as(parameters)), dim=1)
+        return parameters, self._value.forward(inputs, tape).squeeze(1)
+
+    def backward(self, parameter_slopes: Tensor, value_slopes: Tensor, tape: Tape) -> None:
+        """Adds to the gradients, from ∂loss/∂parameters [B, P] and ∂loss/∂values [B]."""
+        wanted = self._trunk is not None
+        from_values = self._value.backward(value_slopes.unsqueeze(1), tape, wanted)
+        if self._network.log_std is not None:
+            parameter_slopes, log_std_slopes = parameter_slopes.chunk(2, 1)
+            gradient = self._network.log_std.grad
+            assert gradient is not None
+            gradient.add_(log_std_slopes.sum(0))
+        from_policy = self._policy.backward(parameter_slopes, tape, wanted)
+        if self._trunk is not None:
+            self._trunk.backward(from_policy + from_values if self._values_train_trunk else from_policy, tape)
+
+
+def policy_chain_of(network: ActorCritic) -> PolicyChain | None:
+    """None if a part of it is of a kind that only autograd can do."""
+
+    def chain(*modules: nn.Module | None) -> Chain | None:
+        return chain_of(*(module for module in modules if module is not None))
+
+    is_dual = network.value_encoder is not None
+    trunk = None if is_dual else chain(network.policy_encoder)
+    policy = chain(network.policy_encoder if is_dual else None, network.policy_head)
+    value = chain(network.value_encoder, network.value_head)
+    if policy is None or value is None or not (is_dual or trunk):
+        return None
+    return PolicyChain(network, trunk, policy, value)

@@ -7,6 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from swell.networks.normalizer import Moments, merged
+
 SMALLEST_SPREAD = 1e-8
 """Added to every standard deviation before dividing by it."""
 LARGEST_REWARD = 10.0
@@ -60,12 +62,11 @@ class RewardScaler:
     γ is the discount of training: OpenAI's code has 0.99 here whatever that is, which cleanrl #203 calls incorrect.
     """
 
-    def __init__(self, num_envs: int, discount: float) -> None:
+    def __init__(self, discount: float) -> None:
         self._discount = discount
-        self._returns = np.zeros(num_envs)
-        self._count = 0
-        self._mean = 0.0
-        self._sum_of_squared_deviations = 0.0
+        self._returns: np.ndarray | float = 0.0
+        """Of the episodes in flight, [N] once there was a rollout."""
+        self._moments = Moments(0, 0.0, 0.0)
 
     def observe(self, rewards: Tensor, ended: Tensor, valid: Tensor) -> None:
         """Takes in a rollout, all [T, N]; rows that are not `valid` are no transitions and leave no trace."""
@@ -76,9 +77,9 @@ class RewardScaler:
 
     def scale(self, rewards: Tensor) -> Tensor:
         """r / (std + 10⁻⁸), clipped to ±10; unchanged as long as nothing was observed."""
-        if self._count == 0:
+        if self._moments.count == 0:
             return rewards
-        std = math.sqrt(self._sum_of_squared_deviations / self._count)
+        std = math.sqrt(self._moments.squared_deviations / self._moments.count)
         return (rewards / (std + SMALLEST_SPREAD)).clamp(-LARGEST_REWARD, LARGEST_REWARD)
 
     def _discounted_returns(self, rewards: np.ndarray, continues: np.ndarray) -> np.ndarray:
@@ -93,27 +94,20 @@ class RewardScaler:
         return returns
 
     def _add(self, returns: np.ndarray) -> None:
-        """Merges the statistics of a batch into those of all batches before (Chan et al. 1979)."""
         if returns.size == 0:
             return
-        total = self._count + returns.size
         mean = float(returns.mean())
-        distance = mean - self._mean
-        self._sum_of_squared_deviations += float(np.square(returns - mean).sum())
-        self._sum_of_squared_deviations += distance**2 * self._count * returns.size / total
-        self._mean += distance * returns.size / total
-        self._count = total
+        batch = Moments(returns.size, mean, float(np.square(returns - mean).sum()))
+        self._moments = merged(self._moments, batch)
 
     def state_dict(self) -> dict[str, Any]:
         return {
-            "returns": torch.from_numpy(self._returns.copy()),
-            "count": self._count,
-            "mean": self._mean,
-            "sum_of_squared_deviations": self._sum_of_squared_deviations,
+            "returns": torch.from_numpy(np.atleast_1d(self._returns).copy()),
+            "count": self._moments.count,
+            "mean": self._moments.mean,
+            "squared_deviations": self._moments.squared_deviations,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._returns = state["returns"].cpu().numpy().copy()
-        self._count = int(state["count"])
-        self._mean = float(state["mean"])
-        self._sum_of_squared_deviations = float(state["sum_of_squared_deviations"])
+        self._moments = Moments(int(state["count"]), float(state["mean"]), float(state["squared_deviations"]))

@@ -6,45 +6,18 @@ argument checks of a general library cost more than they do.
 
 import math
 from dataclasses import dataclass
-from typing import Literal, Protocol, Self
+from typing import Literal, Self
 
+import numpy as np
 import torch
+from gymnasium import spaces
 from torch import Generator, Tensor
+
+from swell.errors import ConfigError
+from swell.types import PolicyView
 
 KindName = Literal["categorical", "multi-categorical", "gaussian"]
 HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
-
-
-class Distribution(Protocol):
-    """The action distributions of B states."""
-
-    def sample(self, generator: Generator) -> Tensor:
-        """One action per state, on the parameters' device, without gradient; `generator` lives on the CPU."""
-        ...
-
-    def log_prob(self, actions: Tensor) -> Tensor:
-        """log π(a), [B]: of all components of an action together."""
-        ...
-
-    def entropy(self) -> Tensor:
-        """H(π), [B]."""
-        ...
-
-    def score(self, actions: Tensor) -> Tensor:
-        """∂ log π(a) / ∂ parameters, [B, P]."""
-        ...
-
-    def entropy_slopes(self) -> Tensor:
-        """∂ H(π) / ∂ parameters, [B, P]."""
-        ...
-
-    def mode(self) -> Tensor:
-        """The most probable action of every state."""
-        ...
-
-    def kl(self, other: Self) -> Tensor:
-        """KL(self ‖ other), exact, [B]."""
-        ...
 
 
 class Categorical:
@@ -169,12 +142,69 @@ class ActionKind:
     def num_parameters(self) -> int:
         return 2 * sum(self.sizes) if self.name == "gaussian" else sum(self.sizes)
 
-    def distribution(self, parameters: Tensor) -> Distribution:
+    @property
+    def is_continuous(self) -> bool:
+        return self.name == "gaussian"
+
+    def distribution(self, parameters: Tensor) -> Categorical | MultiCategorical | DiagonalGaussian:
         if self.name == "categorical":
             return Categorical(parameters)
         if self.name == "multi-categorical":
             return MultiCategorical(parameters, self.sizes)
         return DiagonalGaussian(parameters)
+
+
+@dataclass(frozen=True)
+class ActionSpace:
+    """How a policy's distribution meets the actions that an env takes."""
+
+    kind: ActionKind
+    shape: tuple[int, ...] = ()
+    """Of one env's continuous action."""
+    low: Tensor | None = None
+    """[d] the smallest continuous action, flattened; None for discrete actions."""
+    high: Tensor | None = None
+
+    def for_env(self, actions: Tensor) -> Tensor:
+        """Continuous actions are clipped to their box; the policy keeps and learns from the unclipped ones."""
+        if self.low is None:
+            return actions
+        return actions.clamp(self.low, self.high).unflatten(1, self.shape)
+
+
+def make_action_space(space: spaces.Space, device: torch.device | str = "cpu") -> ActionSpace:
+    """How a policy sees the actions of an env."""
+    if isinstance(space, spaces.Discrete):
+        return ActionSpace(ActionKind("categorical", (int(space.n),)))
+    if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
+        return ActionSpace(ActionKind("multi-categorical", tuple(map(int, space.nvec))))
+    if isinstance(space, spaces.MultiBinary) and len(space.shape) == 1:
+        return ActionSpace(ActionKind("multi-categorical", (2,) * space.shape[0]))
+    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and space.shape:
+        low, high = (
+            torch.from_numpy(bound.astype(np.float32)).flatten().to(device) for bound in (space.low, space.high)
+        )
+        return ActionSpace(ActionKind("gaussian", (low.numel(),)), space.shape, low, high)
+    raise ConfigError(f"actions must be Discrete, MultiDiscrete, MultiBinary or a Box of floats, got {space}")
+
+
+def categorical_view(logits: Tensor, actions: Tensor | None = None) -> PolicyView:
+    """What a policy with these logits [M, A] says; `actions` [M] are those that were taken, if that is to be known."""
+    kind = ActionKind("categorical", (logits.shape[-1],))
+    return _view(kind, logits, actions)
+
+
+def gaussian_view(mean: Tensor, log_std: Tensor, actions: Tensor | None = None) -> PolicyView:
+    """What a Gaussian policy with these means [M, d] says; `log_std` is [M, d] or [d], `actions` [M, d]."""
+    kind = ActionKind("gaussian", (mean.shape[-1],))
+    return _view(kind, torch.cat((mean, log_std.expand_as(mean)), dim=-1), actions)
+
+
+def _view(kind: ActionKind, parameters: Tensor, actions: Tensor | None) -> PolicyView:
+    distribution = kind.distribution(parameters.detach())
+    log_probs = None if actions is None else distribution.log_prob(actions)
+    # A copy: what a network returns may be overwritten by its next pass, and a view has to outlive an update.
+    return PolicyView(distribution.mode().clone(), parameters.detach().clone(), kind, log_probs)
 
 
 def _perturbed(log_probs: Tensor, generator: Generator) -> Tensor:

@@ -21,33 +21,13 @@ def q_regression(q_values: Tensor, actions: Tensor, targets: Tensor) -> Tensor:
     return (chosen - targets).square()
 
 
-def q_regression_slopes(q_values: Tensor, actions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """The losses of `q_regression`, [B], and their slopes ∂loss/∂Q, [B, A]: 2 (Q(s, a) − G) at a, zero elsewhere."""
-    chosen = actions.unsqueeze(1)
-    errors = q_values.gather(1, chosen).squeeze(1).sub_(targets)
-    slopes = torch.zeros_like(q_values).scatter_(1, chosen, errors.mul(2.0).unsqueeze_(1))
-    return errors.square_(), slopes
-
-
 def clipped_surrogate(log_probs: Tensor, behavior_log_probs: Tensor, advantages: Tensor, clip_range: float) -> Tensor:
     """−min(ρA, clip(ρ, 1 − ε, 1 + ε)A), ρ = exp(ℓ − ℓ_b): PPO (arXiv 1707.06347). ε of 0 or ∞ does not clip."""
     log_ratios = log_probs - behavior_log_probs
     unclipped = -advantages * log_ratios.exp()
-    if not _clips(clip_range):
+    if not clips(clip_range):
         return unclipped
-    return torch.maximum(unclipped, -advantages * _clipped_log(log_ratios, clip_range).exp())
-
-
-def clipped_surrogate_slopes(
-    log_probs: Tensor, behavior_log_probs: Tensor, advantages: Tensor, clip_range: float
-) -> tuple[Tensor, Tensor]:
-    """The losses of `clipped_surrogate` and their slopes ∂loss/∂ℓ: −ρA, or 0 where the clip holds the loss."""
-    log_ratios = log_probs - behavior_log_probs
-    unclipped = log_ratios.exp().mul_(advantages).neg_()
-    if not _clips(clip_range):
-        return unclipped, unclipped
-    clipped = _clipped_log(log_ratios, clip_range).exp_().mul_(advantages).neg_()
-    return torch.maximum(unclipped, clipped), unclipped * (unclipped >= clipped)
+    return torch.maximum(unclipped, -advantages * clipped_log_ratios(log_ratios, clip_range).exp())
 
 
 def capped_behavior(log_probs: Tensor, behavior_log_probs: Tensor, cap: float = IMPORTANCE_RATIO_CAP) -> Tensor:
@@ -74,12 +54,12 @@ def decoupled_clip(
     with ℓ_b' from `capped_behavior` in place of ℓ_b. ε of 0 or ∞ does not clip, and then ℓ_p has no say. Where
     ℓ_p = ℓ_b and no ratio is above the cap this is `clipped_surrogate`.
     """
-    if not _clips(clip_range):
+    if not clips(clip_range):
         return unclipped_surrogate(log_probs, behavior_log_probs, advantages)
     believed = capped_behavior(log_probs, behavior_log_probs)
     unclipped = -advantages * (log_probs - believed).exp()
     # One exponential of a sum: the product of two could overflow on the way to an ordinary number.
-    clipped_log = _clipped_log(log_probs - proximal_log_probs, clip_range) + (proximal_log_probs - believed)
+    clipped_log = clipped_log_ratios(log_probs - proximal_log_probs, clip_range) + (proximal_log_probs - believed)
     return torch.maximum(unclipped, -advantages * clipped_log.exp())
 
 
@@ -97,40 +77,6 @@ def clipped_value_error(values: Tensor, old_values: Tensor, returns: Tensor, cli
     """max of (V − R)² and (V_c − R)², V_c = V_old + clip(V − V_old, −ε, ε): no reward for going past the clip."""
     clipped = old_values + (values - old_values).clamp(-clip_range, clip_range)
     return torch.maximum((values - returns).square(), (clipped - returns).square())
-
-
-def value_error_slopes(
-    values: Tensor, returns: Tensor, old_values: Tensor | None, clip_range: float
-) -> tuple[Tensor, Tensor]:
-    """The losses of `value_error`, or of `clipped_value_error` given old values, and their slopes ∂loss/∂V."""
-    errors = values - returns
-    losses, slopes = errors.square(), errors.mul_(2.0)
-    if old_values is None:
-        return losses, slopes
-    clipped = clipped_value_error(values, old_values, returns, clip_range)
-    return clipped, slopes * (losses >= clipped)
-
-
-def log_effective_sample_size(log_ratios: Tensor) -> Tensor:
-    """log e of the ratios ρ = exp(l), a scalar without gradient in [−log N, 0].
-
-        log e = 2·log Σρ − log Σρ² − log N
-
-    A common factor of all ratios cancels: e says how unequal they are, not how far from 1.
-    """
-    detached = log_ratios.detach().flatten()
-    shifted = detached - detached.max()  # e ignores the scale, and near 0 logsumexp loses no digits
-    log_count = math.log(detached.shape[0])
-    log_ess = 2.0 * shifted.logsumexp(0) - (2.0 * shifted).logsumexp(0) - log_count
-    return log_ess.clamp(-log_count, 0.0)
-
-
-def effective_sample_size(log_ratios: Tensor) -> Tensor:
-    """e = (Σρ)² / (N·Σρ²) of the ratios ρ = exp(l), a scalar without gradient in [1/N, 1].
-
-    Small pools over-estimate it, so take it over the whole batch rather than over each minibatch.
-    """
-    return log_effective_sample_size(log_ratios).exp()
 
 
 def ess_policy_loss(log_probs: Tensor, behavior_log_probs: Tensor, advantages: Tensor, ess: Tensor) -> Tensor:
@@ -155,11 +101,23 @@ def k3_penalty(log_ratios: Tensor) -> Tensor:
     return torch.expm1(exponents.clamp(max=MAX_K3_EXPONENT)) + math.exp(MAX_K3_EXPONENT) * beyond - exponents
 
 
-def _clips(clip_range: float) -> bool:
+def clips(clip_range: float) -> bool:
+    """Whether there is a clip at all."""
     return 0.0 < clip_range < math.inf
 
 
-def _clipped_log(log_ratios: Tensor, clip_range: float) -> Tensor:
+def clipped_log_ratios(log_ratios: Tensor, clip_range: float) -> Tensor:
     """log clip(r, 1 − ε, 1 + ε) from log r; from ε = 1 on there is no lower bound."""
     lowest = math.log1p(-clip_range) if clip_range < 1.0 else -math.inf
     return log_ratios.clamp(lowest, math.log1p(clip_range))
+
+
+@torch.no_grad()
+def distance(log_probs: Tensor, proximal_log_probs: Tensor, clip_range: float) -> dict[str, Tensor]:
+    """How far the policy has gone from the one it should stay near, per sample; a clip range of 0 clips nothing."""
+    log_ratios = log_probs - proximal_log_probs
+    ratios = log_ratios.exp()
+    approx_kl = (ratios - 1.0) - log_ratios
+    if clip_range == 0.0:
+        return {"approx_kl": approx_kl}
+    return {"approx_kl": approx_kl, "clip_fraction": ((ratios - 1.0).abs() > clip_range).float()}

@@ -1,7 +1,8 @@
-"""Gradient steps: minibatches, micro-batches, clipping. Knows nothing of any algorithm."""
+"""Gradient steps: minibatches, micro-batches, clipping, and the report of an update. Knows nothing of any algorithm."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Generator, Tensor, nn
 from torch.optim.adam import adam
 
 from swell.errors import DivergedError
+from swell.types import BatchPlan
 
 
 def flat_parameters(network: nn.Module) -> nn.Parameter:
@@ -145,12 +147,40 @@ def by_autograd(sample_losses: Callable[[Tensor], Tensor]) -> AddGradient:
     return add_gradient
 
 
-def accumulate_gradients(add_gradient: AddGradient, minibatch: Tensor, micro_batch_size: int) -> float:
-    """Adds the gradient of the minibatch's mean loss to `.grad`, one micro-batch of activations at a time."""
+OUT_OF_MEMORY_WORDS = ("can't allocate memory", "not enough memory", "out of memory")
+"""How torch says it: its CPU allocator on Linux and on Windows, GPUs."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation failed, on whatever device."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in OUT_OF_MEMORY_WORDS)
+
+
+def accumulate_gradients(
+    add_gradient: AddGradient, minibatch: Tensor, micro_batch_size: int, gradient: Tensor
+) -> tuple[float, int]:
+    """Adds the gradient of the minibatch's mean loss to `.grad`, one micro-batch of activations at a time.
+
+    `gradient` is where it is added up: zero, and zero again before each new try. Where memory runs out, micro-batches
+    are halved. Returns the loss and the size of a micro-batch that there was room for.
+    """
     size = minibatch.shape[0]
-    if size <= micro_batch_size:
-        return add_gradient(minibatch, size)
-    return sum(add_gradient(micro_batch, size) for micro_batch in minibatch.split(micro_batch_size))
+    while True:
+        try:
+            if size <= micro_batch_size:
+                return add_gradient(minibatch, size), micro_batch_size
+            return sum(add_gradient(part, size) for part in minibatch.split(micro_batch_size)), micro_batch_size
+        except (MemoryError, RuntimeError) as error:
+            used = min(micro_batch_size, size)
+            if used == 1 or not is_out_of_memory(error):
+                raise
+        # Not in the handler: there, the error still holds the tensors of the calls that failed.
+        micro_batch_size = (used + 1) // 2
+        gradient.zero_()
+        if gradient.device.type == "cuda":
+            torch.cuda.empty_cache()
 
 
 def clipped_step(optimizer: FlatAdam, max_gradient_norm: float | None, loss: float) -> float:
@@ -168,3 +198,46 @@ def clipped_step(optimizer: FlatAdam, max_gradient_norm: float | None, loss: flo
     optimizer.step()
     gradient.zero_()
     return norm
+
+
+@dataclass(frozen=True)
+class StepTaken:
+    """One gradient step: its loss and the norm of its gradient before clipping."""
+
+    loss: float
+    gradient_norm: float
+
+
+def update_report(steps: Sequence[StepTaken], samples: int, plan: BatchPlan) -> dict[str, float]:
+    """The metrics that every update has."""
+    minibatches = min(plan.minibatches, samples)
+    return {
+        "loss": sum(step.loss for step in steps) / len(steps),
+        "gradient_norm": sum(step.gradient_norm for step in steps) / len(steps),
+        "batch_size": samples,
+        "minibatches": minibatches,
+        "minibatch_size": math.ceil(samples / minibatches),
+        "epochs": math.ceil(len(steps) / minibatches),
+        "gradient_steps_per_sample": len(steps) / samples,
+    }
+
+
+class SampleMeans:
+    """Means of per-sample numbers over an update; reads nothing back from the device before the end."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, Tensor] = {}
+        self._counts: dict[str, int] = {}
+
+    def add(self, **samples: Tensor) -> None:
+        """Each tensor holds one number per sample."""
+        for name, values in samples.items():
+            total = values.detach().sum()
+            self._sums[name] = self._sums[name] + total if name in self._sums else total
+            self._counts[name] = self._counts.get(name, 0) + values.numel()
+
+    def mean(self, name: str) -> float:
+        return self._sums[name].item() / self._counts[name]
+
+    def means(self) -> dict[str, float]:
+        return {name: self.mean(name) for name in self._sums}

@@ -1,19 +1,12 @@
-"""From a rollout to what a policy learns from: scaled rewards, values, advantages, returns, log-probabilities."""
+"""A rollout as what a policy learns from: values, advantages, returns, log-probabilities."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
 
-import torch
 from torch import Tensor
 
-from swell.learning.actor import Actor
-from swell.learning.advantages import RewardScaler
-from swell.learning.losses import clipped_value_error, value_error, value_error_slopes
-from swell.learning.targets import lambda_returns, successor_values
-from swell.types import Rollout
-
-StalenessMode = Literal["behavior", "recent", "decoupled"]
+from swell.config.learners import StalenessMode
+from swell.learning.losses import clipped_value_error, value_error
 
 
 @dataclass(frozen=True)
@@ -33,6 +26,11 @@ class PolicyBatch:
     values: Tensor
     advantages: Tensor
     returns: Tensor
+
+    @property
+    def size(self) -> int:
+        """How many real transitions it has."""
+        return self.indices.shape[0]
 
     def anchors(self, mode: StalenessMode) -> tuple[Tensor, Tensor]:
         """Log-probabilities in the two roles of PPO's old policy: what the ratio corrects for, what to stay near.
@@ -57,88 +55,13 @@ class PolicyBatch:
             return value_error(values, self.returns[chosen])
         return clipped_value_error(values, self.values[chosen], self.returns[chosen], clip_range)
 
-    def value_loss_slopes(self, values: Tensor, chosen: Tensor, clip_range: float | None) -> tuple[Tensor, Tensor]:
-        """What `value_losses` says, and its slopes ∂loss/∂V."""
-        old_values = None if clip_range is None else self.values[chosen]
-        return value_error_slopes(values, self.returns[chosen], old_values, clip_range or 0.0)
+    def report(self) -> dict[str, float]:
+        """What the values were worth."""
+        values, returns = self.values[self.indices], self.returns[self.indices]
+        return {"value_mean": values.mean().item(), "explained_variance": explained_variance(values, returns)}
 
 
-@dataclass(frozen=True)
-class ReturnSettings:
-    """How rewards become returns; RunConfig explains each."""
-
-    discount: float
-    trace_decay: float
-    reward_scale: float
-    normalize_rewards: bool
-    truncation_is_termination: bool
-    stale: bool
-
-
-class Preparation:
-    """Makes batches of rollouts, and remembers the scale of the rewards."""
-
-    def __init__(self, actor: Actor, settings: ReturnSettings, num_envs: int) -> None:
-        self._actor = actor
-        self._settings = settings
-        self._reward_scaler = RewardScaler(num_envs, settings.discount) if settings.normalize_rewards else None
-
-    def batch(self, rollout: Rollout) -> PolicyBatch:
-        """What to train on; the scale of the rewards takes in this rollout first."""
-        if self._reward_scaler is not None:
-            ended = rollout.terminated | rollout.truncated
-            self._reward_scaler.observe(rollout.rewards, ended, rollout.valid)
-        return self.peek(rollout)
-
-    @torch.no_grad()
-    def peek(self, rollout: Rollout) -> PolicyBatch:
-        """The same without remembering anything."""
-        kind = self._actor.space.kind
-        states = rollout.states
-        actions = rollout.recorded.get("sampled_actions", rollout.actions).flatten(0, 1)
-        parameters = rollout.recorded["parameters"].flatten(0, 1)
-        behavior_log_probs = kind.distribution(parameters).log_prob(actions)
-        recent_log_probs, values = behavior_log_probs, rollout.recorded["values"]
-        if self._settings.stale:
-            # All values from one network: mixing those of the past with a bootstrap of today would tear the returns.
-            recent_log_probs = kind.distribution(self._actor.parameters(states)).log_prob(actions)
-            values = self._actor.values(states).view_as(rollout.rewards)
-        returns = self._returns(rollout, values)
-        return PolicyBatch(
-            indices=rollout.valid_indices,
-            states=states,
-            actions=actions,
-            parameters=parameters,
-            behavior_log_probs=behavior_log_probs,
-            recent_log_probs=recent_log_probs,
-            values=values.flatten(),
-            advantages=(returns - values).flatten(),
-            returns=returns.flatten(),
-        )
-
-    def _returns(self, rollout: Rollout, values: Tensor) -> Tensor:
-        """λ-returns [T, N]; less the values they are the generalized advantages."""
-        settings = self._settings
-        terminated = rollout.terminated
-        if settings.truncation_is_termination:
-            terminated = terminated | rollout.truncated
-        next_values = successor_values(
-            values,
-            self._actor.values(rollout.observations[-1]),
-            self._actor.values(rollout.final_observations),
-            rollout.final_indices,
-        )
-        discounts = settings.discount * (~terminated).float()
-        traces = settings.trace_decay * (~(rollout.terminated | rollout.truncated)).float()
-        return lambda_returns(self._rewards(rollout), discounts, next_values, traces)
-
-    def _rewards(self, rollout: Rollout) -> Tensor:
-        rewards = self._settings.reward_scale * rollout.rewards
-        return rewards if self._reward_scaler is None else self._reward_scaler.scale(rewards)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"reward_scaler": None if self._reward_scaler is None else self._reward_scaler.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        if self._reward_scaler is not None:
-            self._reward_scaler.load_state_dict(state["reward_scaler"])
+def explained_variance(values: Tensor, returns: Tensor) -> float:
+    """1 − Var(R − V) / Var(R): 1 for perfect values, 0 for a constant, negative for worse; 0 if all returns agree."""
+    variance = returns.var(correction=0)
+    return (1.0 - (returns - values).var(correction=0) / variance).item() if variance > 0 else 0.0

@@ -1,147 +1,212 @@
-"""What all learners of a stochastic policy share: acting, gradient steps, state. A subclass adds its objective."""
+"""What all learners of a stochastic policy share: acting, batches, gradient steps, state. Subclasses add objectives."""
 
-import math
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
+from gymnasium.spaces import Space
 from torch import Generator, Tensor
 
-from swell.batch.hyperparameters import Hyperparameters
-from swell.batch.rules import BatchSizes, Tuned
-from swell.kernels.policy_chain import policy_chain_of
-from swell.learning.actor import Actor
-from swell.learning.micro_batches import MicroBatches
-from swell.learning.optimize import AddGradient, FlatAdam, clipped_step, flat_parameters
-from swell.learning.policy_batch import PolicyBatch, Preparation
-from swell.networks.actor_critics import ActorCritic
-from swell.types import BatchPlan
+from swell.batch.rules import BatchRules, BatchSizes, Hyperparameters, batch_rules
+from swell.config.learners import PolicySettings
+from swell.config.seeds import derive_seed
+from swell.config.validation import with_fields
+from swell.errors import ConfigError
+from swell.kernels.written_gradients import policy_chain_of
+from swell.learning.advantages import RewardScaler
+from swell.learning.distributions import make_action_space
+from swell.learning.optimize import (
+    AddGradient,
+    FlatAdam,
+    SampleMeans,
+    StepTaken,
+    accumulate_gradients,
+    clipped_step,
+    flat_parameters,
+    update_report,
+)
+from swell.learning.policy_batch import PolicyBatch
+from swell.learning.targets import rollout_returns
+from swell.networks.actor_critics import ActorCritic, make_actor_critic
+from swell.networks.encoders import seeded
+from swell.types import BatchPlan, PolicyView, Rollout
+
+SettingsKind = TypeVar("SettingsKind", bound=PolicySettings)
 
 
-@dataclass(frozen=True)
-class StepSettings:
-    """How a gradient becomes a step; RunConfig explains each."""
+class PolicyLearner(Generic[SettingsKind]):
+    """A policy, its Adam and its randomness. It knows no objective, so it cannot learn by itself.
 
-    adam_epsilon: float
-    max_gradient_norm: float | None
-    micro_batch_size: int
+    `settings` are those of its algorithm, and single ones may be given by name. A `network` of your own takes the place
+    of the one that they describe. `reference` is the batch that they were tuned at, for rules that carry them over.
+    """
 
-
-Settings = TypeVar("Settings")
-
-
-class PolicyGradient(Generic[Settings]):
-    """A policy, its Adam and its randomness. It knows no objective, so it cannot learn by itself."""
+    settings_kind: ClassVar[type[PolicySettings]]
+    has_auxiliary_head: ClassVar[bool] = False
 
     def __init__(
         self,
-        actor: Actor,
-        preparation: Preparation,
-        hyperparameters: Hyperparameters,
-        step_settings: StepSettings,
-        settings: Settings,
-        seed: int,
+        observation_space: Space,
+        action_space: Space,
+        settings: SettingsKind | None = None,
+        *,
+        network: ActorCritic | None = None,
+        reference: BatchSizes | None = None,
+        seed: int = 1,
+        device: torch.device | str = "cpu",
+        **fields: Any,
     ) -> None:
-        self.actor = actor
-        self.preparation = preparation
-        self.hyperparameters = hyperparameters
-        self.step_settings = step_settings
-        self.settings = settings
-        self._flat = flat_parameters(self.network)
-        self.chain = actor.chain = policy_chain_of(self.network)
-        self.optimizer = self.make_adam()
-        self.micro_batches = MicroBatches(step_settings.micro_batch_size)
+        self.settings: SettingsKind = with_fields(self.settings_kind, settings, fields)  # pyright: ignore[reportAttributeAccessIssue]
+        self.space = make_action_space(action_space, device)
+        if network is None:
+            shape, head = observation_space.shape or (), self.has_auxiliary_head
+            network = seeded(
+                seed, lambda: make_actor_critic(self.settings, shape, self.space.kind, auxiliary_head=head)
+            )
+        self.network: ActorCritic = network.to(device)
+        self.micro_batch_size = self.settings.micro_batch_size
         self.gradient_steps = 0
-        self.shuffle = Generator().manual_seed(seed)
+        self.rules = _rules(self.settings, reference)
+        self._flat = flat_parameters(self.network)
+        self._chain = policy_chain_of(self.network)
+        self.optimizer = self.make_adam()
+        self._reward_scaler = RewardScaler(self.settings.discount) if self.settings.normalize_rewards else None
+        self._exploration = Generator().manual_seed(derive_seed(seed, "learner"))
+        self.shuffle = Generator().manual_seed(derive_seed(seed, "learner") + 1)
+        self.start()
 
-    @property
-    def network(self) -> ActorCritic:
-        return self.actor.network
+    def start(self) -> None:
+        """Where a subclass makes what it remembers beside all this."""
 
+    def make_adam(self) -> FlatAdam:
+        tuned = self.rules.tuned
+        return FlatAdam(self._flat, tuned.learning_rate, tuned.adam_betas, self.settings.adam_epsilon)
+
+    @torch.inference_mode()
     def act(self, observations: Tensor, progress: float) -> tuple[Tensor, dict[str, Tensor]]:
-        return self.actor.act(observations)
+        """Sampled actions, and what the update needs of this moment: the distribution itself and the values."""
+        # Written out, a network acts on a few envs in half the time.
+        parameters, values = (
+            self.network(observations) if self._chain is None else self._chain.forward(observations, [])
+        )
+        sampled = self.space.kind.distribution(parameters).sample(self._exploration)
+        recorded = {"values": values, "parameters": parameters}
+        if self.space.kind.is_continuous:
+            recorded["sampled_actions"] = sampled
+        return self.space.for_env(sampled), recorded
 
+    @torch.no_grad()
     def greedy_actions(self, observations: Tensor) -> Tensor:
-        return self.actor.greedy_actions(observations)
+        return self.space.for_env(self.space.kind.distribution(self.parameters(observations)).mode())
 
-    def policy_parameters(self, observations: Tensor) -> Tensor:
-        return self.actor.parameters(observations)
+    @torch.no_grad()
+    def view(self, states: Tensor, actions: Tensor) -> PolicyView:
+        parameters, kind = self.parameters(states), self.space.kind
+        distribution = kind.distribution(parameters)
+        return PolicyView(self.space.for_env(distribution.mode()), parameters, kind, distribution.log_prob(actions))
 
-    def configure(self, batch: PolicyBatch, plan: BatchPlan, progress: float) -> Tuned:
+    @torch.no_grad()
+    def parameters(self, observations: Tensor) -> Tensor:
+        """[B, P] of the policy's distributions."""
+        return torch.cat([self.network.policy(part) for part in observations.split(self.settings.micro_batch_size)])
+
+    @torch.no_grad()
+    def values(self, observations: Tensor) -> Tensor:
+        """[B] of the states' values."""
+        return torch.cat([self.network.value(part) for part in observations.split(self.settings.micro_batch_size)])
+
+    def prepare(self, rollout: Rollout) -> PolicyBatch:
+        """What to train on; the scale of the rewards takes in this rollout first."""
+        if self._reward_scaler is not None:
+            ended = rollout.terminated | rollout.truncated
+            self._reward_scaler.observe(rollout.rewards, ended, rollout.valid)
+        return self.peek(rollout)
+
+    @torch.no_grad()
+    def peek(self, rollout: Rollout) -> PolicyBatch:
+        """The same without remembering anything."""
+        kind, states = self.space.kind, rollout.states
+        actions = rollout.recorded.get("sampled_actions", rollout.actions).flatten(0, 1)
+        parameters = rollout.recorded["parameters"].flatten(0, 1)
+        behavior_log_probs = kind.distribution(parameters).log_prob(actions)
+        recent_log_probs, values = behavior_log_probs, rollout.recorded["values"]
+        if self.settings.staleness > 0:
+            # All values from one network: mixing those of the past with a bootstrap of today would tear the returns.
+            recent_log_probs = kind.distribution(self.parameters(states)).log_prob(actions)
+            values = self.values(states).view_as(rollout.rewards)
+        rewards = self.settings.reward_scale * rollout.rewards
+        if self._reward_scaler is not None:
+            rewards = self._reward_scaler.scale(rewards)
+        returns = rollout_returns(rollout, rewards, values, self.values, self.settings)
+        return PolicyBatch(
+            indices=rollout.valid_indices,
+            states=states,
+            actions=actions,
+            parameters=parameters,
+            behavior_log_probs=behavior_log_probs,
+            recent_log_probs=recent_log_probs,
+            values=values.flatten(),
+            advantages=(returns - values).flatten(),
+            returns=returns.flatten(),
+        )
+
+    def configure(self, batch: PolicyBatch, plan: BatchPlan, progress: float) -> Hyperparameters:
         """Sets the optimizer to this moment and this batch; returns all the numbers that depend on them."""
-        size = batch.indices.shape[0]
-        tuned = self.hyperparameters.at(BatchSizes(size, size / min(plan.minibatches, size)), progress)
-        self.optimizer.learning_rate = tuned.learning_rate
-        self.optimizer.betas = tuned.adam_betas
-        return tuned
+        now = self.rules.at(BatchSizes(batch.size, batch.size / min(plan.minibatches, batch.size)), progress)
+        self.optimizer.learning_rate = now.learning_rate
+        self.optimizer.betas = now.adam_betas
+        return now
 
-    def gradient_step(self, add_gradient: AddGradient, minibatch: Tensor) -> "StepTaken":
-        loss = self.micro_batches.accumulate(add_gradient, minibatch, self.optimizer.gradient)
-        norm = clipped_step(self.optimizer, self.step_settings.max_gradient_norm, loss)
+    def gradient_step(
+        self, add_gradient: AddGradient, minibatch: Tensor, optimizer: FlatAdam | None = None
+    ) -> StepTaken:
+        """One step of the optimizer, or of another one on the same parameters."""
+        optimizer = optimizer or self.optimizer
+        loss, self.micro_batch_size = accumulate_gradients(
+            add_gradient, minibatch, self.micro_batch_size, optimizer.gradient
+        )
+        norm = clipped_step(optimizer, self.settings.max_gradient_norm, loss)
         self.gradient_steps += 1
         return StepTaken(loss, norm)
 
-    def report(self, batch: PolicyBatch, plan: BatchPlan, tuned: Tuned, steps: list["StepTaken"]) -> dict[str, float]:
-        """The metrics that every update has."""
-        size = batch.indices.shape[0]
-        minibatches = min(plan.minibatches, size)
+    @torch.no_grad()
+    def observe(self, batch: PolicyBatch) -> None:
+        """After an update: lets the observation normaliser, if there is one, take in what was seen."""
+        if self.network.normalizer is not None:
+            self.network.normalizer.observe(batch.states[batch.indices])
+
+    def report(
+        self, batch: PolicyBatch, plan: BatchPlan, now: Hyperparameters, steps: list[StepTaken], means: SampleMeans
+    ) -> dict[str, float]:
+        """The metrics that every update of a policy has."""
         return {
-            "loss": sum(step.loss for step in steps) / len(steps),
-            "gradient_norm": sum(step.gradient_norm for step in steps) / len(steps),
+            **update_report(steps, batch.size, plan),
+            **batch.report(),
+            **means.means(),
             "gradient_steps": self.gradient_steps,
-            "batch_size": size,
-            "minibatches": minibatches,
-            "minibatch_size": math.ceil(size / minibatches),
-            "epochs": math.ceil(len(steps) / minibatches),
-            "gradient_steps_per_sample": len(steps) / size,
-            "value_mean": batch.values[batch.indices].mean().item(),
-            "explained_variance": explained_variance(batch.values[batch.indices], batch.returns[batch.indices]),
-            "learning_rate": tuned.learning_rate,
+            "learning_rate": now.learning_rate,
         }
 
     def state_dict(self) -> dict[str, Any]:
         return {
             "network": self.network.state_dict(),
             "optimizer": self.optimizer.state_dict(),
-            "preparation": self.preparation.state_dict(),
+            "reward_scaler": None if self._reward_scaler is None else self._reward_scaler.state_dict(),
             "gradient_steps": self.gradient_steps,
-            "exploration": self.actor.generator_state(),
+            "exploration": self._exploration.get_state(),
             "shuffle": self.shuffle.get_state(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
-        self.preparation.load_state_dict(state["preparation"])
+        if self._reward_scaler is not None:
+            self._reward_scaler.load_state_dict(state["reward_scaler"])
         self.gradient_steps = state["gradient_steps"]
-        self.actor.set_generator_state(state["exploration"])
+        self._exploration.set_state(state["exploration"])
         self.shuffle.set_state(state["shuffle"])
 
-    def make_adam(self) -> FlatAdam:
-        tuned = self.hyperparameters.tuned
-        return FlatAdam(self._flat, tuned.learning_rate, tuned.adam_betas, self.step_settings.adam_epsilon)
 
-
-@dataclass(frozen=True)
-class StepTaken:
-    """One gradient step: its loss and the norm of its gradient before clipping."""
-
-    loss: float
-    gradient_norm: float
-
-
-def explained_variance(values: Tensor, returns: Tensor) -> float:
-    """1 − Var(R − V) / Var(R): 1 for perfect values, 0 for a constant, negative for worse; 0 if all returns agree."""
-    variance = returns.var(correction=0)
-    return (1.0 - (returns - values).var(correction=0) / variance).item() if variance > 0 else 0.0
-
-
-@torch.no_grad()
-def distance(log_probs: Tensor, proximal_log_probs: Tensor, clip_range: float) -> dict[str, Tensor]:
-    """How far the policy has gone from the one it should stay near, per sample; a clip range of 0 clips nothing."""
-    log_ratios = log_probs - proximal_log_probs
-    ratios = log_ratios.exp()
-    approx_kl = (ratios - 1.0) - log_ratios
-    if clip_range == 0.0:
-        return {"approx_kl": approx_kl}
-    return {"approx_kl": approx_kl, "clip_fraction": ((ratios - 1.0).abs() > clip_range).float()}
+def _rules(settings: PolicySettings, reference: BatchSizes | None) -> BatchRules:
+    if reference is None and settings.invariance == "on":
+        raise ConfigError("invariance on needs `reference`, the BatchSizes at which the settings were tuned")
+    return batch_rules(settings, reference or BatchSizes(1.0, 1.0))

@@ -1,7 +1,32 @@
 """Learning targets: tensors in, tensors out."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
+
+from swell.config.learners import ReturnSettings
+from swell.types import Rollout
+
+
+@torch.no_grad()
+def rollout_returns(
+    rollout: Rollout, rewards: Tensor, values: Tensor, value_of: Callable[[Tensor], Tensor], settings: ReturnSettings
+) -> Tensor:
+    """λ-returns [T, N] of a rollout; less the values they are the generalized advantages (arXiv 1506.02438).
+
+    `rewards` and `values` are [T, N], those of the states that were acted on; `value_of` says the value of observations
+    [B, ...]. A time limit bootstraps from the observation it cut off; termination does not bootstrap.
+    """
+    terminated = rollout.terminated
+    if settings.truncation_is_termination:
+        terminated = terminated | rollout.truncated
+    finals = rollout.final_observations
+    final_values = value_of(finals) if finals.shape[0] else torch.empty(0, device=finals.device)
+    next_values = successor_values(values, value_of(rollout.observations[-1]), final_values, rollout.final_indices)
+    discounts = settings.discount * (~terminated).float()
+    traces = settings.trace_decay * (~(rollout.terminated | rollout.truncated)).float()
+    return lambda_returns(rewards, discounts, next_values, traces)
 
 
 def lambda_returns(rewards: Tensor, discounts: Tensor, next_values: Tensor, traces: Tensor) -> Tensor:

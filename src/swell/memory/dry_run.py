@@ -1,6 +1,6 @@
-"""A rehearsal of one iteration on a few made-up transitions, and the memory that its tensors held.
+"""A dry run of one iteration on a few made-up transitions, and the memory that its tensors held.
 
-It runs the code that will train, with a learner and a signal of its own: nothing of the run is touched, and no
+It runs the code that will train, with a learner and a measurement of its own: nothing of the run is touched, and no
 generator of the run is drawn from.
 """
 
@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from swell.types import BatchPlan, Learner, Rollout, Signal
+from swell.measurement import Measurement
+from swell.types import BatchPlan, Learner, Rollout
 
 
 @dataclass(frozen=True)
@@ -25,9 +26,9 @@ class Held:
     """Weights, gradients and the state of the optimizer."""
     rollout: list[int]
     acting: list[int]
-    looking: list[int]
+    measuring: list[int]
     kept: list[int]
-    """What the signal keeps from its first look to its second."""
+    """What a measurement keeps from before the update until after it."""
     updating: list[int]
     lasting: list[int]
     """What the first update leaves for good, such as the phase of PPG."""
@@ -35,14 +36,12 @@ class Held:
     """What a checkpoint stores of the learner."""
 
 
-def rehearse(
-    make_learner: Callable[[], Learner], make_signal: Callable[[], Signal], observations: Tensor, samples: int
-) -> Held:
+def dry_run(make_parts: Callable[[], tuple[Learner, Measurement]], observations: Tensor, samples: int) -> Held:
     """One iteration on `observations` [T + 1, N, ...], in gradient steps of so many samples."""
     horizon, num_envs = observations.shape[0] - 1, observations.shape[1]
     plan = BatchPlan(horizon, epochs=1, minibatches=horizon * num_envs // samples)
     with LiveTensors() as tensors:
-        learner, signal = make_learner(), make_signal()
+        learner, measurement = make_parts()
         made = tensors.bytes
         with tensors.levels() as acting:
             actions, recorded = learner.act(observations[0], 0.0)
@@ -51,17 +50,17 @@ def rehearse(
         before = tensors.bytes
         learner.update(rollout, plan, 0.0)
         after = tensors.bytes
-        with tensors.levels() as looking:
-            look = signal.observe(learner, rollout)
+        with tensors.levels() as measuring:
+            before_update = measurement.observe(learner, rollout)
         kept = tensors.bytes - after
-        del look
+        del before_update
         with tensors.levels() as updating:
             learner.update(rollout, plan, 0.0)
     return Held(
         learner=[made],
         rollout=[_bytes_in(vars(rollout))],
         acting=acting,
-        looking=looking,
+        measuring=measuring,
         kept=[kept],
         updating=updating,
         lasting=[after - before],
@@ -90,7 +89,7 @@ def made_up_rollout(observations: Tensor, actions: Tensor, recorded: Mapping[str
 class LiveTensors(TorchDispatchMode):
     """Counts the bytes of all tensors that were made while it was on and are still alive.
 
-    It sees what every operation returns, on the way back of autograd too. What an operation allocates for itself and
+    It sees what every operation returns, in the backward pass too. What an operation allocates for itself and
     frees before it returns is not seen.
     """
 

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, fields, replace
 
-from swell.batch.scalers import Effort
+from swell.batch.scalers import batch_plan
 from swell.config.run_config import RunConfig
 from swell.errors import OutOfMemoryError
 from swell.memory.dry_run import Held
@@ -18,7 +18,7 @@ FRAGMENTATION = 1.4
 FIRST_USE = 8 * MB
 """Code and pools of threads that are loaded when they are first used; measured likewise."""
 VIEWS_OF_A_STEP = 2048
-"""Views of one step of a rollout, which each group of envs makes beforehand."""
+"""Views of one step of a rollout, which are made beforehand."""
 SAVED_COPIES = 3
 """Copies of a state that exist while a checkpoint of it is written."""
 
@@ -59,14 +59,6 @@ def describe(plan: MemoryPlan, asked: RunConfig) -> str | None:
     return f"{line}; it would take {plan.asked_mb:,.0f} MB, so {' and '.join(changes)}"
 
 
-def shortage(plan: MemoryPlan, free: float | None, resident: float | None) -> list[str]:
-    """A line where a plan of the past needs more than there is now."""
-    if plan.predicted_mb is None or free is None or resident is None or plan.predicted_mb * MB <= free + resident:
-        return []
-    planned, available = f"{plan.predicted_mb:,.0f} MB", f"{(free + resident) / MB:,.0f} MB"
-    return [f"memory: the run was planned to take {planned} and there are {available}; it goes on as it was planned"]
-
-
 def memory_limit(config: RunConfig, resident: float, free: float | None) -> float | None:
     """Bytes that the process may come to; None if nobody says."""
     if config.memory_limit is not None:
@@ -75,11 +67,11 @@ def memory_limit(config: RunConfig, resident: float, free: float | None) -> floa
 
 
 @dataclass(frozen=True)
-class Rehearsed:
-    """One rehearsal: its size and what it held."""
+class DryRun:
+    """One dry run: its size and what it held."""
 
     samples: int
-    """In a gradient step and in a look; as many envs acted."""
+    """In a gradient step and in a measurement; as many envs acted."""
     rows: int
     held: Held
 
@@ -96,7 +88,7 @@ class Growth:
         return max(constant + per_sample * samples for constant, per_sample in self.moments) + self.per_row * rows
 
 
-def growth_of(name: str, first: Rehearsed, wider: Rehearsed, longer: Rehearsed) -> Growth:
+def growth_of(name: str, first: DryRun, wider: DryRun, longer: DryRun) -> Growth:
     """How a part of `Held` grows. `wider` has more samples than `first` and more rows, `longer` more rows alone.
 
     A large batch may have its peak at another moment than a small one, so every moment is continued by itself.
@@ -128,14 +120,14 @@ class Needs:
     learner: Growth
     rollout: Growth
     acting: Growth
-    looking: Growth
+    measuring: Growth
     kept: Growth
     updating: Growth
     lasting: Growth
     saved: Growth
 
 
-def needs_of(first: Rehearsed, wider: Rehearsed, longer: Rehearsed) -> Needs:
+def needs_of(first: DryRun, wider: DryRun, longer: DryRun) -> Needs:
     """What three rehearsals say of all others; see `growth_of`."""
     return Needs(**{field.name: growth_of(field.name, first, wider, longer) for field in fields(Held)})
 
@@ -145,7 +137,6 @@ class Footprint:
     """What a process holds at its peak, as a function of the longest rollout and of the micro-batch."""
 
     config: RunConfig
-    effort: Effort
     needs: Needs
     resident: float
     """What the process holds already: the interpreter, its libraries and the envs."""
@@ -160,13 +151,13 @@ class Footprint:
         samples = min(micro_batch_size, self.largest_minibatch(horizon))
         rollout = needs.rollout.at(config.num_envs, rows)
         waiting = (config.staleness + 1) * rollout if config.staleness else 0.0  # the queue, and the one trained on
-        looked_at = self._looked_at(rows, micro_batch_size)
+        measured_samples = self._measured_samples(rows, micro_batch_size)
         kept = needs.kept.at(min(config.probe_states, rows), rows)
         # Stale rollouts and whole phases go through the network once before they are trained on.
         revisited = min(micro_batch_size, trained_rows) if config.staleness or self.has_phases else 0
         computing = max(
             needs.updating.at(samples, trained_rows),
-            needs.looking.at(looked_at, rows) - needs.kept.at(looked_at, rows),
+            needs.measuring.at(measured_samples, rows) - needs.kept.at(measured_samples, rows),
             needs.acting.at(revisited, 0),
         )
         # What acting has left in the heap is in pieces that are too small for the rest.
@@ -176,20 +167,20 @@ class Footprint:
         evaluating = self.evaluation_envs * self.each_env + FRAGMENTATION * needs.acting.at(self.evaluation_envs, 0)
         saving = SAVED_COPIES * (needs.saved.at(samples, trained_rows) + waiting)
         lasting = self.resident + FIRST_USE + needs.learner.at(0, 0) + needs.lasting.at(samples, trained_rows)
-        views = horizon * VIEWS_OF_A_STEP * (2 if config.overlap else 1)
+        views = horizon * VIEWS_OF_A_STEP
         return lasting + rollout + views + waiting + max(FRAGMENTATION * computing, evaluating, saving)
 
     def largest_minibatch(self, horizon: int) -> int:
         rows = horizon * self.config.num_envs
-        minibatch = math.ceil(rows / min(self.effort.plan(horizon).minibatches, rows))
+        minibatch = math.ceil(rows / min(batch_plan(self.config, self.config.num_envs, horizon).minibatches, rows))
         return max(minibatch, self.config.auxiliary_minibatch_size) if self.has_phases else minibatch
 
     @property
     def has_phases(self) -> bool:
         return self.config.algorithm in ("ppg", "ppg-ewma") and self.config.auxiliary_epochs > 0
 
-    def _looked_at(self, rows: int, micro_batch_size: int) -> int:
-        """How many samples of a look go through the network at once."""
+    def _measured_samples(self, rows: int, micro_batch_size: int) -> int:
+        """How many samples of a measurement go through the network at once."""
         states = self.config.probe_states
         if self.config.signal_name == "gradient_noise_scale":
             states = max(1, rows // self.config.noise_microbatches)
@@ -226,14 +217,13 @@ def _smaller_micro_batches(footprint: Footprint, horizon: int) -> list[int]:
 
 
 def _longest_that_fits(footprint: Footprint, longest_horizon: int, micro_batch_size: int, limit: float) -> int:
-    """The largest multiple of `horizon_multiple`, by bisection; 0 if none fits."""
-    multiple = footprint.config.horizon_multiple
-    low, high = 0, longest_horizon // multiple
+    """By bisection; 0 if none fits."""
+    low, high = 0, longest_horizon
     while low < high:
         middle = (low + high + 1) // 2
-        fits = footprint.peak(middle * multiple, micro_batch_size) <= limit
+        fits = footprint.peak(middle, micro_batch_size) <= limit
         low, high = (middle, high) if fits else (low, middle - 1)
-    return low * multiple
+    return low
 
 
 def _refusal(footprint: Footprint, longest_horizon: int, micro_batch_size: int, limit: float, fits: int) -> str:

@@ -1,27 +1,23 @@
 """Policies and values of states: one or two encoders with heads."""
 
 from collections.abc import Sequence
-from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
+from swell.config.learners import Architecture, PolicySettings
+from swell.config.validation import is_import
 from swell.errors import ConfigError
-from swell.networks.encoders import IMPALA_HEAD_NORM, Activation, ChannelsFirst, NormOver, orthogonal, rescale_units
+from swell.networks.encoders import IMPALA_HEAD_NORM, ChannelsFirst, orthogonal, rescale_units
 from swell.networks.normalizer import ObservationNormalizer
 from swell.networks.q_networks import (
     MULTI_SKIP_BLOCKS,
-    NetworkName,
     channels_first,
     is_channels_last,
     make_encoder,
     resolve_network,
 )
-
-Architecture = Literal["dual", "shared", "detached"]
-"""`dual`: an encoder each for policy and value. `shared`: one encoder that both losses train. `detached`: one encoder
-that the value loss reads but does not train."""
-PolicyKind = Literal["categorical", "multi-categorical", "gaussian"]
+from swell.types import DistributionKind
 
 POLICY_GAIN = 0.01
 VALUE_GAIN = 1.0
@@ -98,31 +94,22 @@ class ActorCritic(nn.Module):
 
 
 def make_actor_critic(
-    name: NetworkName,
-    shape: Sequence[int],
-    kind_name: PolicyKind,
-    num_parameters: int,
-    architecture: Architecture,
-    hidden: Sequence[int],
-    norm_over: NormOver,
-    activation: Activation,
-    initial_log_std: float,
-    normalize: bool,
-    *,
-    auxiliary_head: bool = False,
+    settings: PolicySettings, shape: Sequence[int], kind: DistributionKind, *, auxiliary_head: bool = False
 ) -> ActorCritic:
-    """A policy with `num_parameters` outputs and a value, for observations [B, *shape].
+    """A policy whose distributions are of a `kind`, and a value, for observations [B, *shape].
 
     Weights are orthogonal with gain √2, 0.01 for the policy head, so that the first policy is almost uniform, and 1 for
     the value heads; the impala-cnn has rows of fixed length instead, 0.1 in every head. Biases start at zero. Without
     being asked for, there is no auxiliary head: a parameter that no loss reaches would have no gradient.
     """
-    name = _resolved(name, shape)
+    name = resolve_network(settings.network, shape)
+    if name in MULTI_SKIP_BLOCKS:
+        raise ConfigError(f"network {name} is a Q-network; for ppo choose mlp, minatar-cnn, nature-cnn or impala-cnn")
 
     def encoder() -> tuple[nn.Module, int]:
-        turned = is_channels_last(shape)
-        made = make_encoder(name, channels_first(shape) if turned else shape, hidden, norm_over, activation)
-        if name != "impala-cnn":
+        turned = is_channels_last(shape) and not is_import(name)
+        made = make_encoder(name, settings, channels_first(shape) if turned else shape)
+        if name != "impala-cnn" and not is_import(name):
             made.apply(orthogonal)
         return nn.Sequential(ChannelsFirst(), made) if turned else made, made.features
 
@@ -134,24 +121,15 @@ def make_actor_critic(
             orthogonal(made, gain)
         return made
 
-    gaussian = kind_name == "gaussian"
-    outputs = num_parameters // 2 if gaussian else num_parameters
+    outputs = kind.num_parameters // 2 if kind.is_continuous else kind.num_parameters
     policy_encoder, features = encoder()
     return ActorCritic(
         policy_encoder=policy_encoder,
-        value_encoder=encoder()[0] if architecture == "dual" else None,
+        value_encoder=encoder()[0] if settings.architecture == "dual" else None,
         policy_head=head(features, outputs, POLICY_GAIN),
         value_head=head(features, 1, VALUE_GAIN),
         auxiliary_head=head(features, 1, VALUE_GAIN) if auxiliary_head else None,
-        log_std=nn.Parameter(torch.full((outputs,), initial_log_std)) if gaussian else None,
-        normalizer=ObservationNormalizer(shape) if normalize else None,
-        architecture=architecture,
+        log_std=nn.Parameter(torch.full((outputs,), settings.initial_log_std)) if kind.is_continuous else None,
+        normalizer=ObservationNormalizer(shape) if settings.normalize_observations else None,
+        architecture=settings.architecture,
     )
-
-
-def _resolved(name: NetworkName, shape: Sequence[int]) -> NetworkName:
-    name = resolve_network(name, shape)
-    if name in MULTI_SKIP_BLOCKS:
-        choices = [choice for choice in get_args(NetworkName) if choice not in MULTI_SKIP_BLOCKS]
-        raise ConfigError(f"network {name} is a Q-network; for ppo choose {', '.join(choices[:-1])} or {choices[-1]}")
-    return name

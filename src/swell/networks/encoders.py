@@ -1,18 +1,26 @@
 """Encoders: from observations in the env's own dtype to a feature vector."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Literal
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
-NormOver = Literal["channels", "map", "none"]
-"""What LayerNorm averages in an image: the `channels` of each pixel (the PQN authors), or the whole `map` (CleanRL).
-With `none` there is no LayerNorm anywhere; a vector has only features to average, so the other two agree there."""
-Activation = Literal["relu", "tanh"]
+from swell.config.learners import Activation, NormOver
+from swell.config.seeds import derive_seed
+from swell.errors import ConfigError
+
+Network = TypeVar("Network", bound=nn.Module)
 ACTIVATIONS: dict[Activation, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh}
+
+
+def seeded(seed: int, make: Callable[[], Network]) -> Network:
+    """A network whose weights come from their own seed; torch's global generator stays as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed(seed, "network"))
+        return make()
 
 
 def as_float(observations: Tensor, memory_format: torch.memory_format = torch.preserve_format) -> Tensor:
@@ -24,8 +32,8 @@ def as_float(observations: Tensor, memory_format: torch.memory_format = torch.pr
 class NormedMap(nn.Module):
     """relu(LayerNorm(maps)) of [B, C, H, W], over the channels of each pixel or over the whole map.
 
-    It works on maps that lie in memory as (row, column, channel), the order that convolutions are fastest in and whose
-    rows a norm can read without turning them round; over the whole map, scale and shift are in that order too.
+    The maps are channels-last in memory: convolutions are fastest so, and a norm reads their rows without transposing
+    them. Over the whole map, scale and shift have that order too.
     """
 
     def __init__(self, channels: int, height: int, width: int, norm_over: NormOver) -> None:
@@ -47,10 +55,10 @@ def dense_block(
 
 
 class ChannelsFirst(nn.Module):
-    """[B, H, W, C] to [B, C, H, W], for envs that return pictures as screens do."""
+    """[B, H, W, C] to [B, C, H, W], for envs that return images as screens do."""
 
-    def forward(self, pictures: Tensor) -> Tensor:
-        return pictures.permute(0, 3, 1, 2)
+    def forward(self, images: Tensor) -> Tensor:
+        return images.permute(0, 3, 1, 2)
 
 
 class VectorEncoder(nn.Module):
@@ -73,11 +81,27 @@ class VectorEncoder(nn.Module):
         return self.blocks(as_float(observations).flatten(1))
 
 
+class OwnEncoder(nn.Module):
+    """An encoder of the user's own, which is given observations as float32, bytes in [0, 1]."""
+
+    def __init__(self, encoder: nn.Module, shape: Sequence[int]) -> None:
+        super().__init__()
+        self.encoder = encoder
+        with torch.no_grad():
+            features: Tensor = encoder(torch.zeros(1, *shape))
+        if features.dim() != 2:
+            raise ConfigError(f"the network must map observations [B, ...] to features [B, F], got {features.shape}")
+        self.features = features.shape[1]
+
+    def forward(self, observations: Tensor) -> Tensor:
+        return self.encoder(as_float(observations))
+
+
 class ImageEncoder(nn.Module):
     """Convolutions, each with its norm and ReLU, on [B, C, H, W]; then one dense block if `hidden` is positive.
 
-    All maps lie in memory with the channels of a pixel beside each other, and the last one is flattened as it lies:
-    (row, column, channel). Turning it round, there and back for the gradient, took a fifth of MinAtar's update.
+    All maps are channels-last in memory, and the last one is flattened in that order: (row, column, channel).
+    Transposing it, forward and backward, took a fifth of MinAtar's update.
     """
 
     def __init__(
@@ -221,7 +245,7 @@ class MultiSkipEncoder(nn.Module):
 def orthogonal(module: nn.Module, gain: float = math.sqrt(2.0)) -> None:
     """Orthogonal weights and zero biases, as CleanRL."""
     if isinstance(module, (nn.Linear, nn.Conv2d)):
-        # torch cannot do it in place where the channels lie beside each other
+        # torch cannot do it in place on channels-last weights
         weight = torch.empty_like(module.weight, memory_format=torch.contiguous_format)
         with torch.no_grad():
             module.weight.copy_(nn.init.orthogonal_(weight, gain))

@@ -1,7 +1,7 @@
 """Observations shifted and scaled by the mean and variance of all that were observed."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,27 @@ from swell.networks.encoders import as_float
 EPSILON = 1e-8
 CLIP = 10.0
 STATISTICS = ("mean", "squared_deviations", "count")
+Number = TypeVar("Number", float, Tensor)
+
+
+class Moments(NamedTuple, Generic[Number]):
+    """How many values were seen, their mean, and the sum of their squared deviations from it."""
+
+    count: Number
+    mean: Number
+    squared_deviations: Number
+
+
+def merged(before: Moments[Number], batch: Moments[Number]) -> Moments[Number]:
+    """The moments of both together, by the formula of Chan, Golub and LeVeque.
+
+    n = n_a + n_b,  δ = mean_b − mean_a,  mean = mean_a + δ n_b / n,  M2 = M2_a + M2_b + δ² n_a n_b / n
+    """
+    count = before.count + batch.count
+    delta = batch.mean - before.mean
+    between = delta * delta * (before.count * batch.count / count)
+    squared_deviations = before.squared_deviations + batch.squared_deviations + between
+    return Moments(count, before.mean + delta * (batch.count / count), squared_deviations)
 
 
 class ObservationNormalizer(nn.Module):
@@ -43,21 +64,17 @@ class ObservationNormalizer(nn.Module):
 
     @torch.no_grad()
     def observe(self, observations: Tensor) -> None:
-        """Merges a batch [B, *shape] into the statistics, by the formula of Chan, Golub and LeVeque.
-
-        n = n_a + n_b,  δ = mean_b − mean_a,  mean = mean_a + δ n_b / n,  M2 = M2_a + M2_b + δ² n_a n_b / n
-        """
+        """Merges a batch [B, *shape] into the statistics."""
         batch_count = observations.shape[0]
         if batch_count == 0:
             return
         batch = as_float(observations).to("cpu", torch.float64)
-        batch_mean = batch.mean(dim=0)
-        delta = batch_mean - self.mean
-        count = self.count + batch_count
-        self.squared_deviations += (batch - batch_mean).square().sum(dim=0)
-        self.squared_deviations += delta.square() * (self.count * batch_count / count)
-        self.mean += delta * (batch_count / count)
+        mean = batch.mean(dim=0)
+        seen = Moments(torch.tensor(float(batch_count), dtype=torch.float64), mean, (batch - mean).square().sum(dim=0))
+        count, mean, squared_deviations = merged(Moments(self.count, self.mean, self.squared_deviations), seen)
         self.count.copy_(count)
+        self.mean.copy_(mean)
+        self.squared_deviations.copy_(squared_deviations)
         self.center.copy_(self.mean)
         self.scale.copy_((self.squared_deviations / count + EPSILON).rsqrt())
 

@@ -2,22 +2,23 @@
 
 import math
 from collections.abc import Sequence
-from typing import Literal
 
 from torch import nn
 
+from swell.config.imports import imported
+from swell.config.learners import MultiSkipHead, NetworkSettings, PQNSettings
+from swell.config.validation import is_import
 from swell.errors import ConfigError
 from swell.networks.encoders import (
     IMPALA_HEAD_NORM,
     MINATAR_CONVOLUTIONS,
     NATURE_CONVOLUTIONS,
     WIDE_CONVOLUTIONS,
-    Activation,
     ChannelsFirst,
     ImageEncoder,
     ImpalaEncoder,
     MultiSkipEncoder,
-    NormOver,
+    OwnEncoder,
     PostActivationBlock,
     PreActivationBlock,
     VectorEncoder,
@@ -27,16 +28,14 @@ from swell.networks.encoders import (
     rescale_units,
 )
 
-NetworkName = Literal["auto", "mlp", "minatar-cnn", "nature-cnn", "impala-cnn", "pqn-l", "pqn-xl"]
-Encoder = VectorEncoder | ImageEncoder | ImpalaEncoder
-MultiSkipHead = Literal["original", "release"]
+Encoder = VectorEncoder | ImageEncoder | ImpalaEncoder | OwnEncoder
 SMALLEST_NATURE_IMAGE = 36
 SMALLEST_IMAGES = {"minatar-cnn": 3, "impala-cnn": 8}
 MULTI_SKIP_WIDTH = 512
 MULTI_SKIP_BLOCKS = {"pqn-l": 5, "pqn-xl": 10}
 
 
-def resolve_network(name: NetworkName, shape: Sequence[int]) -> NetworkName:
+def resolve_network(name: str, shape: Sequence[int]) -> str:
     """The network that `auto` stands for: by the shape of one observation."""
     if name != "auto":
         return name
@@ -46,59 +45,48 @@ def resolve_network(name: NetworkName, shape: Sequence[int]) -> NetworkName:
     return "nature-cnn" if min(sides) >= SMALLEST_NATURE_IMAGE else "minatar-cnn"
 
 
-def make_q_network(
-    name: NetworkName,
-    shape: Sequence[int],
-    num_actions: int,
-    hidden: Sequence[int],
-    norm_over: NormOver,
-    multi_skip_head: MultiSkipHead,
-    activation: Activation = "relu",
-) -> nn.Module:
+def make_q_network(settings: PQNSettings, shape: Sequence[int], num_actions: int) -> nn.Module:
     """A module from observations [B, *shape] to Q-values [B, num_actions]."""
-    if is_channels_last(shape):
-        turned = channels_first(shape)
-        return nn.Sequential(
-            ChannelsFirst(), make_q_network(name, turned, num_actions, hidden, norm_over, multi_skip_head, activation)
-        )
-    name = resolve_network(name, shape)
+    name = resolve_network(settings.network, shape)
+    if is_channels_last(shape) and not is_import(name):
+        return nn.Sequential(ChannelsFirst(), make_q_network(settings, channels_first(shape), num_actions))
     if name in MULTI_SKIP_BLOCKS:
         require_fit(name, shape)
-        return _multi_skip(shape, num_actions, MULTI_SKIP_BLOCKS[name], multi_skip_head)
-    encoder = make_encoder(name, shape, hidden, norm_over, activation)
+        return _multi_skip(shape, num_actions, MULTI_SKIP_BLOCKS[name], settings.multi_skip_head)
+    encoder = make_encoder(name, settings, shape)
     head = nn.Linear(encoder.features, num_actions)
-    network = nn.Sequential(encoder, head)
     if name == "impala-cnn":
         rescale_units(head, IMPALA_HEAD_NORM)
-        return network
-    network.apply(he_normal if norm_over == "channels" else orthogonal)
-    if norm_over == "channels":
+        return nn.Sequential(encoder, head)
+    trained = head if is_import(name) else nn.Sequential(encoder, head)
+    trained.apply(he_normal if settings.norm_over == "channels" else orthogonal)
+    if settings.norm_over == "channels":
         nn.init.normal_(head.weight, std=encoder.features**-0.5)  # Flax's default for the last layer
-    return network
+    return nn.Sequential(encoder, head)
 
 
-def make_encoder(
-    name: NetworkName, shape: Sequence[int], hidden: Sequence[int], norm_over: NormOver, activation: Activation
-) -> Encoder:
+def make_encoder(name: str, settings: NetworkSettings, shape: Sequence[int]) -> Encoder:
     """The encoder that a network of this name has, for observations of `shape` with channels first.
 
     `hidden` and `activation` concern the mlp only; `norm_over` all but the impala-cnn, which has no norms.
     """
+    if is_import(name):
+        return OwnEncoder(imported(name, "network")(tuple(shape)), shape)
     require_fit(name, shape)
     if name == "mlp":
-        return VectorEncoder(math.prod(shape), hidden, norm_over, activation)
+        return VectorEncoder(math.prod(shape), settings.hidden, settings.norm_over, settings.activation)
     if name == "minatar-cnn":
-        return ImageEncoder(shape, MINATAR_CONVOLUTIONS, 128, norm_over)
+        return ImageEncoder(shape, MINATAR_CONVOLUTIONS, 128, settings.norm_over)
     if name == "impala-cnn":
         return ImpalaEncoder(shape)
-    return ImageEncoder(shape, NATURE_CONVOLUTIONS, 512, norm_over)
+    return ImageEncoder(shape, NATURE_CONVOLUTIONS, 512, settings.norm_over)
 
 
-def require_fit(name: NetworkName, shape: Sequence[int]) -> None:
+def require_fit(name: str, shape: Sequence[int]) -> None:
     """Says it in words where the convolutions would only fail to multiply."""
     smallest = SMALLEST_IMAGES.get(name, SMALLEST_NATURE_IMAGE)
     if name != "mlp" and (len(shape) != 3 or min(shape[1:]) < smallest):
-        wanted = f"pictures of at least {smallest} × {smallest}"
+        wanted = f"images of at least {smallest} × {smallest}"
         raise ConfigError(
             f"network {name} needs {wanted}, got observations of shape {tuple(shape)}; try --network auto"
         )
@@ -125,11 +113,11 @@ def _multi_skip(shape: Sequence[int], num_actions: int, num_blocks: int, head: M
 
 
 def is_channels_last(shape: Sequence[int]) -> bool:
-    """Pictures in colour or grey, with the channels behind; stacked frames and planes come first."""
+    """Images in colour or grey, with the channels behind; stacked frames and planes come first."""
     return len(shape) == 3 and shape[2] in (1, 3) and min(shape[:2]) > shape[2]
 
 
 def channels_first(shape: Sequence[int]) -> tuple[int, int, int]:
-    """The shape of a picture after ChannelsFirst."""
+    """The shape of an image after ChannelsFirst."""
     height, width, channels = shape
     return channels, height, width

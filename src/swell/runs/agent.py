@@ -10,13 +10,12 @@ import torch
 from gymnasium.error import DependencyNotInstalled
 from torch import Tensor
 
-from swell.runs.build import env_settings, observation_shape, resolve_device
+from swell.runs.build import env_settings, make_learner, observation_shape, resolve_device
 from swell.runs.checkpoint import checkpoint_name, load_checkpoint, load_newest
 from swell.collect.collector import play_episodes
 from swell.config.run_config import RunConfig, config_from_dict
 from swell.envs import EnvSettings, VectorEnv, make_envs
 from swell.errors import ConfigError, StorageError
-from swell.runs.learners import make_learner
 from swell.runs.run_directory import read_description
 from swell.config.seeds import derive_seed
 
@@ -50,7 +49,7 @@ def load_policy(directory: str | Path, which: Which = "newest", device: str = "a
     env_steps, state = _load(directory, which)
     envs = make_envs(env_settings(config, 1, config.seed))
     place = resolve_device(device)
-    learner = make_learner(config, observation_shape(envs), envs.action_space, place)
+    learner = make_learner(config, envs.observation_space, envs.action_space, place)
     learner.load_state_dict(state["learner"])
     envs.close()
     return Policy(config, env_steps, observation_shape(envs), learner.greedy_actions, place)

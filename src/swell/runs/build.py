@@ -1,9 +1,8 @@
 """From a RunConfig to the objects of the loop."""
 
 import os
-from collections.abc import Generator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,51 +10,57 @@ import numpy as np
 import torch
 from gymnasium.spaces import Space
 
-from swell.collect.collector import Collector
-from swell.config.run_config import RunConfig
-from swell.envs import EnvSettings, VectorEnv, make_envs
-from swell.errors import ConfigError
-from swell.runs.learners import AnyLearner, make_action_space, make_learner
-from swell.memory.plan import Footprint, MemoryPlan, Needs, Rehearsed, memory_limit, needs_of, plan_memory
-from swell.networks.q_networks import resolve_network
+from swell.algorithms.ess import ESSPPO
+from swell.algorithms.ppg import PPG, PPGEWMA
+from swell.algorithms.ppo import PPO
+from swell.algorithms.ppo_ewma import PPOEWMA
+from swell.algorithms.pqn import PQN
 from swell.batch.noise_scale import GradientNoiseScale
-from swell.memory.dry_run import rehearse
-from swell.runs.run_directory import read_json, read_jsonl
+from swell.batch.rules import reference_batch
 from swell.batch.scalers import (
-    AdaptiveRule,
     AdaptiveScaler,
-    Effort,
     FixedScaler,
-    NoiseScaleRule,
     NoiseScaleScaler,
     Points,
     RampScaler,
+    batch_plan,
+    evenly_spaced,
     steps_of,
 )
+from swell.batch.signals import BehavioralDivergence, EffectiveSampleSize, KLDivergence
+from swell.collect.collector import Collector
+from swell.config.imports import imported
+from swell.config.run_config import RunConfig
 from swell.config.seeds import derive_seed
-from swell.batch.signals import Measurement, PolicyChange, make_aspect
-from swell.memory.system import free_memory, give_back_freed_memory, resident_memory
-from swell.types import Scaler
+from swell.config.validation import is_import
+from swell.envs import EnvSettings, VectorEnv, make_envs
+from swell.errors import ConfigError
+from swell.measurement import Measurement
+from swell.memory.plan import MemoryPlan
+from swell.memory.planner import fit_into_memory
+from swell.networks.q_networks import resolve_network
+from swell.runs.run_directory import read_json, read_jsonl
+from swell.types import Learner, Scaler, Signal
 
-EVALUATION_ENVS = 100
-"""Most envs that an evaluation plays on at once."""
-REHEARSALS = ((2, 4), (2, 8), (4, 4))
-"""Horizon and number of envs of the rehearsals that `needs_of` wants."""
+LEARNERS = {"pqn": PQN, "ppo": PPO, "ppo-ewma": PPOEWMA, "ppg": PPG, "ppg-ewma": PPGEWMA, "ess": ESSPPO}
 
 
 @dataclass(frozen=True)
-class Parts:
+class BuiltRun:
     """The objects that `train` takes, and what was decided in making them."""
 
     collector: Collector
-    learner: AnyLearner
+    learner: Learner
     measurement: Measurement
     scaler: Scaler
     network_name: str
     device: torch.device
     threads: int
-    longest_horizon: int
-    memory: MemoryPlan
+    memory_plan: MemoryPlan
+
+    @property
+    def longest_horizon(self) -> int:
+        return self.memory_plan.longest_horizon
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -73,46 +78,31 @@ class Parts:
         return self.collector.load_state_dict(state["collector"], resume_count)
 
 
-def build(config: RunConfig, points: Points | None = None, decided: MemoryPlan | None = None) -> Parts:
+def build(config: RunConfig, points: Points | None = None, decided: MemoryPlan | None = None) -> BuiltRun:
     """Everything a run needs. `points` and `decided` are what a run that goes on has found out and decided before."""
     device = resolve_device(config.device)
-    planner = MemoryPlanner(config, device, decided)
-    with planner.weighing_envs():
-        groups = make_env_groups(config)
-    envs = groups[0]  # they differ in their seeds alone
-    shape = observation_shape(envs)
-    network_name = resolve_network(config.network, shape)
-    threads = resolve_threads(config.threads, network_name)
     if config.scaler == "ramp" and points is None:
         points = ramp_points(config)
-    longest = longest_horizon(config, points or [])
-    planner.rehearse(envs)
+    longest = longest_horizon(config, points or ())
+    envs, observations, plan = fit_into_memory(config, longest, device, training_envs, trial_parts, decided)
+    network_name = resolve_network(config.network, observation_shape(envs))
+    threads = resolve_threads(config.threads, network_name)
     torch.set_num_threads(threads)
-    most = planner.plan(longest).longest_horizon
-    with planner.weighing_envs():
-        # It resets the envs, which is when some take most of their memory.
-        collector = Collector(groups, most, device, config.staleness)
-    plan = planner.plan(longest)
     config = plan.applied_to(config)
-    return Parts(
-        collector=collector,
-        learner=make_learner(config, shape, envs.action_space, device),
-        measurement=make_measurement(config, envs.action_space, device),
-        scaler=make_scaler(config, points or []),
+    return BuiltRun(
+        collector=Collector(envs, plan.longest_horizon, device, config.staleness, observations),
+        learner=make_learner(config, envs.observation_space, envs.action_space, device),
+        measurement=make_measurement(config, device),
+        scaler=make_scaler(config, points),
         network_name=network_name,
         device=device,
         threads=threads,
-        longest_horizon=plan.longest_horizon,
-        memory=plan,
+        memory_plan=plan,
     )
 
 
-def make_env_groups(config: RunConfig) -> list[VectorEnv]:
-    """All envs in one group; with `overlap` in two halves, each with a seed of its own."""
-    if not config.overlap:
-        return [make_envs(env_settings(config, config.num_envs, derive_seed(config.seed, "envs")))]
-    halves = (derive_seed(config.seed, "envs", number) for number in range(2))
-    return [make_envs(env_settings(config, config.num_envs // 2, seed)) for seed in halves]
+def training_envs(config: RunConfig) -> VectorEnv:
+    return make_envs(env_settings(config, config.num_envs, derive_seed(config.seed, "envs")))
 
 
 def env_settings(config: RunConfig, num_envs: int, seed: int, render_mode: str | None = None) -> EnvSettings:
@@ -136,68 +126,74 @@ def observation_shape(envs: VectorEnv) -> tuple[int, ...]:
     return tuple(envs.observation_space.shape or ())
 
 
-def make_measurement(config: RunConfig, action_space: Space, device: torch.device) -> Measurement:
-    generator = torch.Generator().manual_seed(derive_seed(config.seed, "probes"))
-    name = config.signal_name
-    if name == "gradient_noise_scale":
-        signal = GradientNoiseScale(
-            config.noise_microbatches, config.noise_averaging, config.micro_batch_size, generator
+def make_learner(config: RunConfig, observation_space: Space, action_space: Space, device: torch.device) -> Learner:
+    try:
+        return LEARNERS[config.algorithm](
+            observation_space,
+            action_space,
+            config,
+            reference=reference_batch(config),
+            seed=config.seed,
+            device=device,
         )
-    else:
-        kind = make_action_space(action_space, config.env, device).kind
-        aspect = make_aspect(name, kind, config.action_tolerance)
-        signal = PolicyChange(aspect, config.window, config.probe_states, generator, device)
-    return Measurement(signal, config.measure_every, config.measure_unit)
+    except ConfigError as error:
+        raise ConfigError(*(f"{config.env}: {fault}" for fault in error.faults)) from error
 
 
-def make_effort(config: RunConfig) -> Effort:
-    return Effort(
-        num_envs=config.num_envs,
-        epochs=config.epochs,
-        epoch_rule=config.epoch_rule,
-        reference_horizon=config.horizon,
-        minibatch_rule=config.minibatch_rule,
-        minibatches=config.minibatches,
-        minibatch_size=config.minibatch_size,
-        horizon_multiple=config.horizon_multiple,
+def make_measurement(config: RunConfig, device: torch.device) -> Measurement:
+    reads_gradients = config.signal_name == "gradient_noise_scale"
+    return Measurement(
+        make_signal(config),
+        config.measure_every,
+        config.measure_unit,
+        probe_states=config.probe_states,
+        window="iteration" if reads_gradients else config.window,
+        seed=derive_seed(config.seed, "probes"),
+        device=device,
     )
 
 
-def make_scaler(config: RunConfig, points: Points) -> Scaler:
-    effort = make_effort(config)
-    if config.scaler == "fixed":
-        return FixedScaler(effort, config.horizon)
-    if config.scaler == "ramp":
-        return RampScaler(effort, points)
-    if config.scaler == "noise-scale":
-        return NoiseScaleScaler(
-            effort,
-            NoiseScaleRule(
-                min_horizon=config.min_horizon,
-                max_horizon=config.max_horizon,
-                batch_per_noise_scale=config.batch_per_noise_scale,
-                smoothing=config.smoothing,
-            ),
-        )
-    rule = AdaptiveRule(
-        min_horizon=config.min_horizon,
-        max_horizon=config.max_horizon,
-        calm_reading=config.calm_reading,
-        volatile_reading=config.volatile_reading,
-        interpolation=config.interpolation,
-        smoothing=config.smoothing,
-        history=config.history,
-        warmup_readings=config.warmup_readings,
-        rounding=config.rounding,
-    )
-    return AdaptiveScaler(effort, rule)
+def make_signal(config: RunConfig) -> Signal:
+    match config.signal_name:
+        case "behavioral_divergence":
+            return BehavioralDivergence(config.action_tolerance)
+        case "kl_divergence":
+            return KLDivergence()
+        case "effective_sample_size":
+            return EffectiveSampleSize()
+        case "gradient_noise_scale":
+            seed = derive_seed(config.seed, "probes")
+            return GradientNoiseScale(config.noise_microbatches, config.noise_averaging, config.micro_batch_size, seed)
+        case name:
+            return _with_methods(imported(name, "signal")(), "signal", name, "watch", "state_dict", "load_state_dict")
+
+
+def make_scaler(config: RunConfig, points: Points | None) -> Scaler:
+    match config.scaler:
+        case "fixed":
+            return FixedScaler(config, num_envs=config.num_envs)
+        case "ramp":
+            return RampScaler(config, num_envs=config.num_envs, points=points)
+        case "noise-scale":
+            return NoiseScaleScaler(config, num_envs=config.num_envs)
+        case "adaptive":
+            return AdaptiveScaler(config, num_envs=config.num_envs)
+        case name:
+            made = imported(name, "scaler")(config, num_envs=config.num_envs)
+            return _with_methods(made, "scaler", name, "plan", "adjust", "state_dict", "load_state_dict")
+
+
+def _with_methods(made: Any, option: str, name: str, *methods: str) -> Any:
+    missing = [method for method in methods if not callable(getattr(made, method, None))]
+    if missing:
+        raise ConfigError(f"{option} {name} must have {', '.join(f'{method}()' for method in missing)}; see docs/api.md")
+    return made
 
 
 def ramp_points(config: RunConfig) -> list[tuple[float, float]]:
     """(progress, horizon) pairs: those of the run to replay, or evenly spaced ones."""
     if config.ramp_from is None:
-        spaced = np.linspace(0.0, 1.0, len(config.ramp_horizons))
-        return list(zip(map(float, spaced), map(float, config.ramp_horizons), strict=True))
+        return evenly_spaced(config.ramp_horizons)
     directory = Path(config.ramp_from)
     rows = read_jsonl(directory / "metrics.jsonl")
     if not rows:
@@ -205,11 +201,24 @@ def ramp_points(config: RunConfig) -> list[tuple[float, float]]:
     total = read_json(directory / "config.json")["config"]["total_env_steps"]
     started = [0, *(row["env_steps"] for row in rows[:-1])]
     # A run's last rollout is cut to its total, so the plan is what `next_horizon` of the row before said.
-    horizons = [rows[0]["horizon"], *(row["next_horizon"] for row in rows[:-1])]
+    horizons: Sequence[float] = [rows[0]["horizon"], *(row["next_horizon"] for row in rows[:-1])]
     if config.ramp_order == "shuffled":
-        horizons = np.random.default_rng(derive_seed(config.seed, "horizons")).permutation(horizons)
-        started = np.cumsum([0, *horizons[:-1]]) * (total / np.sum(horizons))
+        horizons = np.random.default_rng(derive_seed(config.seed, "horizons")).permutation(horizons).tolist()
+        started = (np.cumsum([0, *horizons[:-1]]) * (total / np.sum(horizons))).tolist()
     return steps_of([(steps / total, float(horizon)) for steps, horizon in zip(started, horizons, strict=True)])
+
+
+def longest_horizon(config: RunConfig, points: Points) -> int:
+    """The horizon that buffers must hold; `points` are those of a ramp."""
+    planned = (batch_plan(config, config.num_envs, horizon).horizon for _, horizon in points)
+    return max(planned, default=config.longest_horizon)
+
+
+def trial_parts(config: RunConfig, envs: VectorEnv) -> tuple[Learner, Measurement]:
+    """What a dry run of one iteration needs."""
+    cpu = torch.device("cpu")
+    learner = make_learner(config, envs.observation_space, envs.action_space, cpu)
+    return learner, make_measurement(config, cpu)
 
 
 def resolve_device(name: str) -> torch.device:
@@ -229,82 +238,5 @@ def resolve_threads(threads: int, network_name: str) -> int:
     """
     if threads > 0:
         return threads
-    return 1 if network_name in ("mlp", "minatar-cnn") else (os.cpu_count() or 1)
-
-
-def longest_horizon(config: RunConfig, points: Points) -> int:
-    """The horizon that buffers must hold; `points` are those of a ramp."""
-    effort = make_effort(config)
-    return max((effort.plan_near(horizon).horizon for _, horizon in points), default=config.longest_horizon)
-
-
-class MemoryPlanner:
-    """Finds out what a run will need while its parts are made, unless that is `decided` already."""
-
-    def __init__(self, config: RunConfig, device: torch.device, decided: MemoryPlan | None) -> None:
-        self._config = config
-        self._decided = decided
-        self._needs: Needs | None = None
-        self._is_predictable = device.type == "cpu" and resident_memory() is not None
-        if config.evaluation_episodes and self._is_predictable and decided is None:
-            # The packages that envs import weigh once, however many envs there are.
-            make_envs(env_settings(replace(config, async_envs=False), 1, config.seed)).close()
-        self._resident = resident_memory() or 0
-        self._weight_of_envs = 0
-        self._limit = memory_limit(config, self._resident, free_memory())
-
-    @contextmanager
-    def weighing_envs(self) -> Generator[None]:
-        before = resident_memory() or 0
-        yield
-        self._weight_of_envs += (resident_memory() or 0) - before
-
-    def rehearse(self, envs: VectorEnv) -> None:
-        """In one thread: so few samples are not worth more, and on a busy machine threads wait for each other."""
-        if self._is_predictable and self._decided is None:
-            torch.set_num_threads(1)
-            self._needs = needs_of(*(rehearsal(self._config, envs, *sizes) for sizes in REHEARSALS))
-
-    def plan(self, longest: int) -> MemoryPlan:
-        if self._needs is None:
-            return self._decided or MemoryPlan(self._config.micro_batch_size, longest)
-        give_back_freed_memory()  # of the rehearsals
-        self._resident = max(self._resident, resident_memory() or 0)
-        footprint = Footprint(
-            config=self._config,
-            effort=make_effort(self._config),
-            needs=self._needs,
-            resident=self._resident,
-            each_env=self._weight_of_envs / self._config.num_envs,
-            evaluation_envs=min(self._config.evaluation_episodes, EVALUATION_ENVS),
-        )
-        return plan_memory(footprint, longest, self._limit)
-
-
-def rehearsal(config: RunConfig, envs: VectorEnv, horizon: int, num_envs: int) -> Rehearsed:
-    """An iteration of a small run like this one, in gradient steps of `num_envs` samples; it ends a phase of ppg."""
-    small = replace(
-        config,
-        num_envs=num_envs,
-        scaler="fixed",
-        horizon=horizon,
-        horizon_multiple=1,
-        reference_batch=None,
-        minibatch_rule="count",
-        minibatches=horizon,
-        micro_batch_size=num_envs,
-        signal=config.signal_name,
-        probe_states=num_envs,
-        noise_microbatches=horizon,
-        phase_env_steps=horizon * num_envs,
-        auxiliary_minibatch_size=num_envs,
-    )
-    shape, device = observation_shape(envs), torch.device("cpu")
-    observations = np.zeros((horizon + 1, num_envs, *shape), dtype=envs.observation_space.dtype)
-    held = rehearse(
-        lambda: make_learner(small, shape, envs.action_space, device),
-        lambda: make_measurement(small, envs.action_space, device).signal,
-        torch.from_numpy(observations),
-        samples=num_envs,
-    )
-    return Rehearsed(num_envs, horizon * num_envs, held)
+    is_small = network_name in ("mlp", "minatar-cnn") or is_import(network_name)
+    return 1 if is_small else (os.cpu_count() or 1)

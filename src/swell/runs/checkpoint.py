@@ -22,7 +22,7 @@ from swell.errors import StorageError
 from swell.runs.run_directory import storage_errors, sync_directory, write_durably
 from swell.runs.state_tree import decode_tree, encode_tree
 
-FORMAT = 4
+FORMAT = 5
 MANIFEST, TREE, TENSORS = "MANIFEST.json", "state.json", "state.safetensors"
 LARGEST_MANIFEST = 65536
 
@@ -86,11 +86,6 @@ def load_newest(directory: Path, report: Report) -> tuple[int, dict[str, Any]] |
         last = f"no good checkpoint in {directory}: all {len(faults)} are bad, none was changed; start again with --new"
         raise StorageError("\n".join([*map(str, faults.values()), last]))
     return None
-
-
-def newest_step(directory: Path) -> int | None:
-    """Env steps of the newest checkpoint by name, good or bad."""
-    return next((env_steps for env_steps, _ in _checkpoints(directory)), None)
 
 
 def prune(directory: Path, report: Report, keep: int = 2, best: int | None = None) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from swell.runs.build import Parts
+from swell.runs.build import BuiltRun
 from swell.runs.checkpoint import prune, save_checkpoint
 from swell.config.run_config import RunConfig
 from swell.display.console import make_console
@@ -17,7 +17,7 @@ from swell.runs.interrupt import InterruptedRunError, StopRequest
 from swell.loop import train
 from swell.memory.plan import describe
 from swell.display.sinks import Sink, TensorBoardSink, tensorboard_available
-from swell.learning.micro_batches import is_out_of_memory
+from swell.learning.optimize import is_out_of_memory
 from swell.display.panel import RunHeader
 from swell.runs.agent import greedy_returns
 from swell.runs.run_directory import JsonLines, write_json_atomic
@@ -35,13 +35,13 @@ PROMISES = {
 }
 
 
-def resume_promise(parts: Parts) -> str:
+def resume_promise(parts: BuiltRun) -> str:
     """What a restart of this run can promise; a GPU's arithmetic is not repeatable enough for more than continuing."""
     return PROMISES[parts.collector.envs.resume_tier if parts.device.type == "cpu" else "continuing"]
 
 
 @dataclass
-class Memory:
+class RunHistory:
     """What a run remembers between iterations beside the parts themselves."""
 
     wall_seconds: float = 0.0
@@ -57,18 +57,18 @@ class Memory:
 class Run:
     """A run in progress: its parts, its directory and its logs."""
 
-    def __init__(self, config: RunConfig, directory: Path, parts: Parts, quiet: bool) -> None:
+    def __init__(self, config: RunConfig, directory: Path, parts: BuiltRun, quiet: bool) -> None:
         self.config = config
         self.directory = directory
         self.parts = parts
-        self._memory = Memory()
+        self._history = RunHistory()
         self._metrics = JsonLines(directory / "metrics.jsonl")
         self._evaluations = JsonLines(directory / "evaluations.jsonl")
         self._evaluation_due = Every(config.evaluate_every) if config.evaluate_every else None
         self._checkpoint_due = Every(config.checkpoint_every)
         self._console = make_console(quiet, config.total_env_steps, self._header())
         self._sinks: list[Sink] = [self._console]
-        if (plan := describe(parts.memory, config)) is not None:
+        if (plan := describe(parts.memory_plan, config)) is not None:
             self._console.message(plan)
         self._failed_saves = 0
         self._started = time.perf_counter()
@@ -81,16 +81,16 @@ class Run:
             self._metrics.truncate_to(0)
             self._evaluations.truncate_to(0)
         else:
-            self._memory = Memory(**state["run"])
-            self._memory.resume_count += 1
-            if self._memory.micro_batch_size is not None:
-                self.parts.learner.micro_batches.size = self._memory.micro_batch_size
+            self._history = RunHistory(**state["run"])
+            self._history.resume_count += 1
+            if self._history.micro_batch_size is not None:
+                self.parts.learner.micro_batch_size = self._history.micro_batch_size
             self._metrics.truncate_to(state["logs"]["metrics"])
             self._evaluations.truncate_to(state["logs"]["evaluations"])
             self._checkpoint_due.load_state_dict(state["checkpoint_due"])
             if self._evaluation_due and state["evaluation_due"]:
                 self._evaluation_due.load_state_dict(state["evaluation_due"])
-            if not self.parts.load_state_dict(state, self._memory.resume_count):
+            if not self.parts.load_state_dict(state, self._history.resume_count):
                 notices.append("the envs could not be restored: unfinished episodes were dropped and are not counted")
         for notice in notices:
             self._console.message(notice)
@@ -132,7 +132,7 @@ class Run:
         before = time.perf_counter()
         for iteration in iterations:
             seconds = time.perf_counter() - before
-            self._memory.train_seconds += seconds
+            self._history.train_seconds += seconds
             self._log(iteration, seconds)
             improved = False
             if self._evaluation_due and self._evaluation_due.crossed(iteration.env_steps):
@@ -172,18 +172,18 @@ class Run:
 
     def _note_smaller_micro_batches(self) -> None:
         """Says so once for each time that memory ran out in an update."""
-        size = self.parts.learner.micro_batches.size
-        if size < (self._memory.micro_batch_size or self.parts.memory.micro_batch_size):
+        size = self.parts.learner.micro_batch_size
+        if size < (self._history.micro_batch_size or self.parts.memory_plan.micro_batch_size):
             self._console.message(f"memory ran out: micro-batches have {size} samples from now on")
-            self._memory.micro_batch_size = size
+            self._history.micro_batch_size = size
 
     def _phase_seconds(self) -> dict[str, float]:
         spent = {**self.parts.collector.seconds, "measure": self.parts.measurement.seconds}
-        spent["update"] = self._memory.train_seconds - sum(spent.values())
+        spent["update"] = self._history.train_seconds - sum(spent.values())
         return {f"seconds_{phase}": spent[phase] for phase in ("act", "env", "update", "measure")}
 
     def _wall_seconds(self) -> float:
-        return self._memory.wall_seconds + time.perf_counter() - self._started
+        return self._history.wall_seconds + time.perf_counter() - self._started
 
     def _evaluate(self) -> bool:
         """Plays greedy episodes; True if they are the best of a run that picks its best by evaluations."""
@@ -202,25 +202,25 @@ class Run:
             "std_return": float(np.std(returns)),
             "returns": returns,
         }
-        self._memory.evaluation = row
+        self._history.evaluation = row
         self._evaluations.write(row)
         for sink in self._sinks:
             sink.evaluation(row)
         return self._evaluation_due is not None and self._note_score(mean)
 
     def _note_score(self, score: float) -> bool:
-        if score <= self._memory.best_return:
+        if score <= self._history.best_return:
             return False
-        self._memory.best_return, self._memory.best_step = score, self.parts.collector.env_steps
+        self._history.best_return, self._history.best_step = score, self.parts.collector.env_steps
         return True
 
     def _is_evaluated(self) -> bool:
-        evaluation = self._memory.evaluation
+        evaluation = self._history.evaluation
         return evaluation is not None and evaluation["env_steps"] == self.parts.collector.env_steps
 
     def _target_reached(self) -> bool:
         target = self.config.target_return
-        evaluation = self._memory.evaluation
+        evaluation = self._history.evaluation
         return target is not None and evaluation is not None and evaluation["mean_return"] >= target
 
     def _save_due(self, env_steps: int) -> bool:
@@ -229,7 +229,7 @@ class Run:
 
     def _save(self) -> None:
         """A failing disk costs a checkpoint, not the run; only several failures in a row end it."""
-        parts, memory = self.parts, self._memory
+        parts, history = self.parts, self._history
         if not self._evaluation_due and parts.collector.episodes.returns:
             self._note_score(float(np.mean(parts.collector.episodes.returns)))
         checkpoints = self.directory / "checkpoints"
@@ -243,30 +243,30 @@ class Run:
             self._console.message(f"checkpoint not written: {error}")
             return
         self._saved_at = time.perf_counter()
-        prune(checkpoints, self._console.message, CHECKPOINTS_KEPT, memory.best_step)
+        prune(checkpoints, self._console.message, CHECKPOINTS_KEPT, history.best_step)
 
     def _state(self) -> dict[str, Any]:
         self._metrics.sync()
         self._evaluations.sync()
         return {
             **self.parts.state_dict(),
-            "run": {**asdict(self._memory), "wall_seconds": self._wall_seconds()},
+            "run": {**asdict(self._history), "wall_seconds": self._wall_seconds()},
             "logs": {"metrics": self._metrics.offset, "evaluations": self._evaluations.offset},
             "checkpoint_due": self._checkpoint_due.state_dict(),
             "evaluation_due": self._evaluation_due.state_dict() if self._evaluation_due else None,
         }
 
     def _summarise(self, status: str) -> dict[str, Any]:
-        collector, evaluation = self.parts.collector, self._memory.evaluation
+        collector, evaluation = self.parts.collector, self._history.evaluation
         summary: dict[str, Any] = {
             "status": status,
             "directory": str(self.directory),
             "env_steps": collector.env_steps,
             "gradient_steps": self.parts.learner.gradient_steps,
-            "micro_batch_size": self.parts.learner.micro_batches.size,
+            "micro_batch_size": self.parts.learner.micro_batch_size,
             "episodes": collector.episodes.finished,
             "abandoned_episodes": collector.episodes.abandoned,
-            "steps_per_second": collector.env_steps / max(self._memory.train_seconds, 1e-9),
+            "steps_per_second": collector.env_steps / max(self._history.train_seconds, 1e-9),
             "wall_seconds": self._wall_seconds(),
             **self._memory_use(),
         }
@@ -282,7 +282,7 @@ class Run:
 
     def _memory_use(self) -> dict[str, float]:
         """The most that the process held and what was predicted, as far as they are known."""
-        known = {"peak_memory_mb": peak_memory_mb(), "predicted_memory_mb": self.parts.memory.predicted_mb}
+        known = {"peak_memory_mb": peak_memory_mb(), "predicted_memory_mb": self.parts.memory_plan.predicted_mb}
         return {name: size for name, size in known.items() if size is not None}
 
     def _summarise_if_possible(self, status: str) -> None:

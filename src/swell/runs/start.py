@@ -7,9 +7,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from swell.runs.build import Parts, build
+from swell.runs.build import BuiltRun, build
 from swell.runs.checkpoint import load_newest
-from swell.config.run_config import RunConfig, config_from_dict
+from swell.config.run_config import RunConfig, changed, config_from_dict
 from swell.display.console import patient_console, say
 from swell.runs.driver import Run, resume_promise
 from swell.envs import resolve_env_id
@@ -38,7 +38,7 @@ def run(
     `out` defaults to `runs/<env>-<algorithm>-<scaler>-s<seed>`. A directory that holds a run is refused, unless `new`
     asks for the next free name.
     """
-    config = make_config(config, **fields) if isinstance(config, str) else replace(config, **fields)
+    config = make_config(config, **fields) if isinstance(config, str) else changed(config, **fields)
     config = resolve(config)
     directory = (
         Path(out) if out else Path("runs") / default_run_name(config.env, config.algorithm, config.scaler, config.seed)
@@ -98,14 +98,14 @@ def resolve(config: RunConfig) -> RunConfig:
     return replace(config, env=resolve_env_id(config.env, config.backend), checkpoint_every=every)
 
 
-def describe_run(config: RunConfig, parts: Parts) -> dict[str, Any]:
+def describe_run(config: RunConfig, parts: BuiltRun) -> dict[str, Any]:
     """The content of config.json."""
     return {
         "config": config.to_dict(),
         "device": str(parts.device),
         "threads": parts.threads,
         "network": parts.network_name,
-        "memory": asdict(parts.memory),
+        "memory": asdict(parts.memory_plan),
         "resume": resume_promise(parts),
         "machine": platform.machine(),
         "versions": {"python": platform.python_version(), **installed_versions()},

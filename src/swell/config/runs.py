@@ -1,0 +1,80 @@
+"""Settings of a run as a whole, of its evaluations and of its envs."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+import tyro
+
+from swell.config.validation import Between, Count, Fault, Positive, Settings, Share
+
+Algorithm = Literal["pqn", "ppo", "ppo-ewma", "ppg", "ppg-ewma", "ess"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings(Settings):
+    """The run as a whole."""
+
+    preset: str = "auto"
+    """Recipe that sets the defaults of all other options; `auto` goes by algorithm and env. See `swell presets`."""
+    algorithm: Algorithm = "pqn"
+    """Learning algorithm; all but `pqn` also take continuous actions."""
+    total_env_steps: Annotated[Count, tyro.conf.arg(name="steps")] = 200_000
+    """Env steps to train for (agent steps; an Atari step is 4 frames). Schedules stretch with it."""
+    seed: Annotated[int, Between(0, 2**31)] = 1
+    """Seed of the weights, the envs, exploration, minibatch order and probes; each draws from its own generator."""
+    label: str | None = None
+    """What reports call this run and others like it; by default its algorithm and its scaler."""
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """Where the network lives; `auto` takes a GPU if there is one."""
+    threads: Annotated[int, Between(0, 4096)] = 0
+    """CPU threads for the network and for Atari; 0 chooses: 1 for small networks, all cores for images."""
+    memory_limit: Positive | None = None
+    """MB that the process may come to; none is 90 % of what is free. Where the plan needs more, the update is done in
+    smaller parts, then `max_horizon` is lowered; a run that cannot fit is refused."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationSettings(Settings):
+    """When a run is scored and saved."""
+
+    evaluate_every: Annotated[int, Between(0)] = 0
+    """Env steps between greedy evaluations; 0 evaluates only at the end."""
+    evaluation_episodes: Annotated[int, Between(0)] = 100
+    """Whole greedy episodes per evaluation; 0 never evaluates."""
+    target_return: float | None = None
+    """Stops the run when an evaluation reaches this mean return."""
+    checkpoint_every: Annotated[int, Between(0)] = 0
+    """Env steps between checkpoints; 0 saves 20 times a run."""
+    checkpoint_minutes: Positive = 10.0
+    """A checkpoint is also written when so many minutes have passed since the last."""
+
+    def contradictions(self) -> Iterator[Fault]:
+        for needed in ("evaluation_episodes", "evaluate_every"):
+            if self.target_return is not None and getattr(self, needed) == 0:
+                names = ("target_return", needed)
+                yield names, f"target_return needs {needed} of at least 1, got {self.target_return} and 0"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvSettings(Settings):
+    """The envs, and what of them the learner sees."""
+
+    env: tyro.conf.Positional[str] = field(kw_only=False)
+    """Environment: any Gymnasium id, `ALE/Pong-v5` or short `pong`, `MinAtar/Breakout-v1`, `procgen/coinrun`."""
+    num_envs: Count = 32
+    """Envs stepped together, E. More envs make each step cheaper and the batch E × horizon larger."""
+    backend: Literal["auto", "gymnasium", "envpool"] = "auto"
+    """Who steps the envs; `envpool` is an alternative for Atari and MuJoCo and the only one for Procgen."""
+    async_envs: bool = False
+    """One process per env; pays off only for envs slower than about a millisecond a step."""
+    max_episode_steps: Count | None = None
+    """Time limit in agent steps; None keeps the env's own (MinAtar: 5000). It truncates, it does not terminate."""
+    episodic_life: bool = False
+    """Atari: a lost life ends the episode for the learner (not for statistics). The PQN protocol sets it."""
+    clip_rewards: bool = False
+    """The learner sees only the sign of each reward; statistics keep the true score."""
+    sticky_actions: Share = 0.0
+    """Atari: chance that an env repeats the last action; Machado et al. use 0.25. MinAtar always has 0.1 or more."""
+    noop_max: Annotated[int, Between(0, 1000)] = 30
+    """Atari: up to this many random no-ops start each game."""
