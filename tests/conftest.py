@@ -16,3 +16,12 @@ settings.load_profile("suite")
 @pytest.fixture(autouse=True)
 def one_thread():
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def in_float64():
+    """For tests that compare two ways of computing one thing."""
+    from float64 import everything_in_float64
+
+    with everything_in_float64():
+        yield

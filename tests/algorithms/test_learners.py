@@ -24,6 +24,8 @@ from swell.runs.learners import make_action_space, make_learner
 from swell.runs.state_tree import decode_tree, encode_tree
 from swell.types import BatchPlan
 
+pytestmark = pytest.mark.portable
+
 ALGORITHMS = ["pqn", *POLICY_ALGORITHMS]
 PHASE = {"phase_env_steps": 40, "auxiliary_epochs": 2, "auxiliary_minibatch_size": 16}
 
@@ -113,6 +115,7 @@ def test_a_restored_learner_goes_on_exactly(algorithm, normalize):
     assert same(encode_tree(restored.state_dict())[1], encode_tree(learner.state_dict())[1])
 
 
+@pytest.mark.usefixtures("in_float64")
 @pytest.mark.parametrize("algorithm", POLICY_ALGORITHMS)
 def test_small_micro_batches_give_the_gradient_of_one_pass(algorithm):
     """In the first step of an update, and in the first of an auxiliary phase."""
@@ -127,9 +130,10 @@ def test_small_micro_batches_give_the_gradient_of_one_pass(algorithm):
         assert len(taken[size]) == 2
     for one, other in [(1024, 7)] + [((1024, "auxiliary"), (7, "auxiliary"))] * algorithm.startswith("ppg"):
         assert taken[one][0].any()
-        torch.testing.assert_close(taken[other][0], taken[one][0], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(taken[other][0], taken[one][0])
 
 
+@pytest.mark.usefixtures("in_float64")
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_gradient_probe_shows_the_loss_of_the_first_step_and_changes_nothing(algorithm):
     learner = learner_for(ScriptedEnvs(next_step=True), algorithm, entropy_coefficient=0.1, phase_env_steps=10**6)
@@ -141,8 +145,8 @@ def test_a_gradient_probe_shows_the_loss_of_the_first_step_and_changes_nothing(a
     torch.autograd.grad(losses.mean(), list(learner.network.parameters()), allow_unused=True)
     assert same(list(encode_tree(learner.state_dict())), list(before))
     metrics = learner.update(rollout, BatchPlan(20, 1, 1), 0.0)
-    # PPO-EWMA and PPG normalise by the deviation of the population, the probe by that of a sample.
-    assert metrics["loss"] == pytest.approx(losses.mean().item(), rel=1e-3)
+    # PPO-EWMA and PPG normalise by the deviation of the population, the probe by that of a sample: the mean of both is 0.
+    assert metrics["loss"] == pytest.approx(losses.mean().item())
 
 
 def run_of(algorithm, **fields):

@@ -11,6 +11,8 @@ from scripted_envs import IdentityEnvs, ScriptedEnvs
 from swell.collect.collector import Collector
 from swell.types import BatchPlan
 
+pytestmark = pytest.mark.portable
+
 ARCHITECTURES = ["dual", "shared", "detached"]
 ONE_STEP = BatchPlan(20, 1, 1)
 
@@ -68,6 +70,7 @@ def test_without_auxiliary_epochs_there_is_no_phase():
     assert len(none.phase.returns) == 0 and none.phase_done == 0.0
 
 
+@pytest.mark.usefixtures("in_float64")
 def test_without_auxiliary_epochs_ppg_is_ppo():
     fields = {"advantage_norm": "none", "auxiliary_epochs": 0}
     ours, theirs = ppg(**fields), ppg(algorithm="ppo", **fields)
@@ -77,18 +80,20 @@ def test_without_auxiliary_epochs_ppg_is_ppo():
     expected = theirs.network.state_dict()
     for name, value in ours.network.state_dict().items():
         if not name.startswith("auxiliary_head"):
-            torch.testing.assert_close(value, expected[name], atol=1e-6, rtol=1e-5)
+            torch.testing.assert_close(value, expected[name])
 
 
+@pytest.mark.usefixtures("in_float64")
 def test_the_auxiliary_phase_starts_where_the_policy_is():
     """Its one minibatch is looked at before its one step, when the policy is still the one to be held."""
     learner = ppg(auxiliary_epochs=1, auxiliary_minibatch_size=40)
     metrics = learner.update(rollout_of(learner, ScriptedEnvs()), ONE_STEP, 0.0)
-    assert metrics["clone_kl"] == pytest.approx(0.0, abs=1e-7)
+    assert metrics["clone_kl"] == pytest.approx(0.0, abs=1e-12)
     longer = ppg(auxiliary_epochs=6, learning_rate=1e-2)
-    assert longer.update(rollout_of(longer, ScriptedEnvs()), ONE_STEP, 0.0)["clone_kl"] > 1e-7
+    assert longer.update(rollout_of(longer, ScriptedEnvs()), ONE_STEP, 0.0)["clone_kl"] > 1e-9
 
 
+@pytest.mark.usefixtures("in_float64")
 def test_the_clone_divergence_is_of_the_new_policy_from_the_old():
     """Two passes of one step each: the first looks at a policy that has not moved, the second at one that has."""
     learner = ppg(auxiliary_epochs=2, auxiliary_minibatch_size=40, learning_rate=0.1, clone_coefficient=0.0)
@@ -100,7 +105,7 @@ def test_the_clone_divergence_is_of_the_new_policy_from_the_old():
     around_steps(learner.auxiliary_optimizer, before=look)
     metrics = learner.update(rollout, ONE_STEP, 0.0)
     old, new = seen
-    assert metrics["clone_kl"] == pytest.approx(old.kl(new).mean().item() / 2, rel=1e-4)
+    assert metrics["clone_kl"] == pytest.approx(old.kl(new).mean().item() / 2)
     assert metrics["clone_kl"] != pytest.approx(new.kl(old).mean().item() / 2, rel=1e-2)
 
 
@@ -153,9 +158,10 @@ def first_auxiliary_gradients(architecture):
     return found
 
 
+@pytest.mark.usefixtures("in_float64")
 def test_a_detached_value_head_never_changes_the_trunk_in_the_auxiliary_phase():
     detached, shared = first_auxiliary_gradients("detached"), first_auxiliary_gradients("shared")
-    assert detached["trunk"] < 1e-5 and detached["value_head"] > 0.1
+    assert detached["trunk"] < 1e-12 and detached["value_head"] > 0.1
     assert shared["trunk"] > 0.1
 
 
@@ -182,11 +188,12 @@ def test_the_average_starts_anew_after_the_auxiliary_phase():
     assert after[1] == (1.0, True)
 
 
+@pytest.mark.usefixtures("in_float64")
 def test_only_ppg_ewma_averages():
     assert ppg().average is None
     with_average = ppg(algorithm="ppg-ewma", proximal_decay=0.0, phase_env_steps=10**6, learning_rate=3e-2)
     metrics = with_average.update(rollout_of(with_average, ScriptedEnvs()), BatchPlan(20, 4, 4), 0.0)
-    assert metrics["approx_kl"] == pytest.approx(0.0, abs=1e-6) and metrics["proximal_decay"] == 0.0
+    assert metrics["approx_kl"] == pytest.approx(0.0, abs=1e-12) and metrics["proximal_decay"] == 0.0
     without = ppg(phase_env_steps=10**6, learning_rate=3e-2)
     assert without.update(rollout_of(without, ScriptedEnvs()), BatchPlan(20, 4, 4), 0.0)["approx_kl"] > 1e-3
 

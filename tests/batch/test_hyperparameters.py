@@ -9,6 +9,8 @@ from swell.batch.rules import BatchSizes, Tuned, adjusted
 from swell.config.run_config import RunConfig
 from swell.presets import make_config
 
+pytestmark = pytest.mark.portable
+
 TUNED = Tuned(1e-3, (0.9, 0.999), 0.8, 0.5, 32.0)
 REFERENCE = BatchSizes(4096, 1024)
 QUARTER = BatchSizes(1024, 256)

@@ -17,6 +17,8 @@ from swell.batch.rules import (
     scaled_proximal_decay,
 )
 
+pytestmark = pytest.mark.portable
+
 ALL_RULES = (*DEFAULT_RULES, "betas")
 FIELDS = {
     "learning-rate": "learning_rate",

@@ -20,6 +20,8 @@ from swell.batch.scalers import (
     steps_of,
 )
 
+pytestmark = pytest.mark.portable
+
 EFFORT = Effort(
     num_envs=128,
     epochs=2,

@@ -8,6 +8,8 @@ from swell.kernels.written_gradients import chain_of
 from swell.learning.optimize import flat_parameters
 from swell.networks.q_networks import make_q_network
 
+pytestmark = pytest.mark.portable
+
 NETWORKS = [
     ("mlp", (4,), torch.float32, "channels", "relu"),
     ("mlp", (2, 3), torch.float64, "none", "tanh"),
@@ -34,6 +36,7 @@ def q_network(name, shape, norm_over, activation):
     return network
 
 
+@pytest.mark.usefixtures("in_float64")
 @pytest.mark.parametrize(("name", "shape", "dtype", "norm_over", "activation"), NETWORKS)
 def test_outputs_and_gradients_are_those_of_autograd(name, shape, dtype, norm_over, activation):
     network = q_network(name, shape, norm_over, activation)
@@ -46,12 +49,13 @@ def test_outputs_and_gradients_are_those_of_autograd(name, shape, dtype, norm_ov
     tape = []
     chain = chain_of(network)
     with torch.inference_mode():
-        torch.testing.assert_close(chain.forward(observations, tape), outputs.detach(), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(chain.forward(observations, tape), outputs.detach())
         chain.backward(slopes, tape)
     assert tape == []
-    torch.testing.assert_close(flat.grad, expected, rtol=1e-4, atol=1e-4 * expected.abs().max().item())
+    torch.testing.assert_close(flat.grad, expected)
 
 
+@pytest.mark.usefixtures("in_float64")
 def test_gradients_add_up():
     network = q_network("minatar-cnn", (4, 10, 10), "channels", "relu")
     flat, chain = flat_parameters(network), chain_of(network)
@@ -68,9 +72,10 @@ def test_gradients_add_up():
         flat.grad.zero_()
         add(slice(0, 2))
         add(slice(2, None))
-    torch.testing.assert_close(flat.grad, whole, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(flat.grad, whole)
 
 
+@pytest.mark.usefixtures("in_float64")
 def test_the_way_back_goes_on_below_the_first_layer_where_it_is_wanted():
     linear = nn.Linear(3, 2)
     flat_parameters(linear)

@@ -8,6 +8,8 @@ from scripted_envs import IdentityEnvs, ScriptedEnvs
 from swell.learning.actor import ActionSpace
 from swell.learning.distributions import ActionKind
 
+pytestmark = pytest.mark.portable
+
 
 def test_continuous_actions_meet_their_box_in_bounds_and_shape():
     low, high = torch.tensor([-1.0, 0.0, 2.0, -9.0]), torch.tensor([1.0, 0.5, 3.0, 9.0])
@@ -26,6 +28,7 @@ def actor_on(envs, **fields):
     return actor, torch.from_numpy(envs.reset())
 
 
+@pytest.mark.usefixtures("in_float64")
 @pytest.mark.parametrize("envs", [IdentityEnvs, JointEnvs, EchoEnvs])
 def test_what_is_recorded_is_the_distribution_that_acted_and_the_value(envs):
     actor, observations = actor_on(envs())
@@ -45,6 +48,7 @@ def test_actions_are_drawn_with_the_probabilities_of_the_policy():
     assert actions.float().mean().item() == pytest.approx(0.8, abs=0.01)
 
 
+@pytest.mark.usefixtures("in_float64")
 @pytest.mark.parametrize("envs", [IdentityEnvs, JointEnvs, EchoEnvs])
 def test_greedy_actions_are_the_mode_and_draw_nothing(envs):
     actor, observations = actor_on(envs())
@@ -71,6 +75,7 @@ def test_the_state_of_the_generator_decides_what_is_drawn_next():
     assert torch.equal(actor.act(observations)[0], first)
 
 
+@pytest.mark.usefixtures("in_float64")
 def test_many_observations_are_looked_at_a_few_at_a_time():
     actor, _ = actor_on(IdentityEnvs(), micro_batch_size=7)
     sizes = []
@@ -94,4 +99,4 @@ def test_observations_count_only_where_there_is_a_normaliser():
     actor, _ = actor_on(IdentityEnvs(), normalize_observations=True)
     actor.observe(observations, torch.arange(len(observations)))
     assert actor.network.normalizer.count.item() == 16
-    torch.testing.assert_close(actor.network.normalizer.mean.float(), observations.mean(dim=0))
+    torch.testing.assert_close(actor.network.normalizer.mean, observations.double().mean(dim=0))

@@ -6,10 +6,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from tolerances import rounding_of
 from torch import Generator
 
 from swell.learning.advantages import AdvantageMoments, RewardScaler, normalized
 from swell.runs.state_tree import decode_tree, encode_tree
+
+pytestmark = pytest.mark.portable
 
 DISCOUNT = 0.9
 
@@ -17,6 +20,12 @@ DISCOUNT = 0.9
 def batches(count, sizes, seed=0):
     generator = Generator().manual_seed(seed)
     return [3 * torch.randn(sizes[i % len(sizes)], generator=generator) + i for i in range(count)]
+
+
+def digits(batch, spread):
+    """Of (A − mean) / spread in float32, where A and the mean are at most as large as the largest A."""
+    largest = batch.abs().max()
+    return rounding_of(largest, largest, roundings=2) / spread.item()
 
 
 def through_a_checkpoint(state):
@@ -42,10 +51,11 @@ def test_equal_advantages_become_zero():
 def test_without_decay_the_moments_are_those_of_the_batch():
     moments = AdvantageMoments()
     for batch in batches(5, (100, 30)):
-        expected = (batch - batch.mean()) / batch.std(unbiased=False)
+        exact = batch.double()
+        expected = (exact - exact.mean()) / exact.std(unbiased=False)
         result = moments.normalize(batch, 0.0)
         assert result.dtype == torch.float32
-        torch.testing.assert_close(result, expected)
+        torch.testing.assert_close(result.double(), expected, rtol=0.0, atol=digits(batch, exact.std()))
 
 
 def test_a_batch_counts_by_its_size_and_its_age():
@@ -55,7 +65,8 @@ def test_a_batch_counts_by_its_size_and_its_age():
     weights = torch.cat([torch.full((len(batch),), decay ** (5 - i)) for i, batch in enumerate(history)]).double()
     mean = (weights * values).sum() / weights.sum()
     variance = (weights * (values - mean).square()).sum() / weights.sum()
-    torch.testing.assert_close(results[-1], ((history[-1] - mean) / variance.sqrt()).float())
+    expected = (history[-1].double() - mean) / variance.sqrt()
+    torch.testing.assert_close(results[-1].double(), expected, rtol=0.0, atol=digits(history[-1], variance.sqrt()))
 
 
 def test_the_current_batch_is_included():
@@ -153,6 +164,7 @@ def random_rollout(horizon, num_envs, seed):
     return rewards, ended, torch.ones_like(ended)
 
 
+@pytest.mark.usefixtures("in_float64")
 def test_statistics_are_of_all_time():
     parts = [random_rollout(50, 3, seed) for seed in range(4)]
     together = tuple(torch.cat(tensors) for tensors in zip(*parts, strict=True))

@@ -8,6 +8,8 @@ from torch.distributions import kl_divergence
 
 from swell.learning.distributions import ActionKind
 
+pytestmark = pytest.mark.portable
+
 SIZES = (3, 2, 5)
 KINDS = [ActionKind("categorical", (4,)), ActionKind("multi-categorical", SIZES), ActionKind("gaussian", (3,))]
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)

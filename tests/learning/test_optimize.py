@@ -19,6 +19,8 @@ from swell.learning.optimize import (
 )
 from swell.networks.actor_critics import make_actor_critic
 
+pytestmark = pytest.mark.portable
+
 
 @given(st.integers(1, 300), st.integers(1, 40), st.integers(1, 3))
 def test_each_epoch_deals_every_index_once_into_even_minibatches(count, minibatches, epochs):
@@ -63,6 +65,7 @@ def one_parameter(gradient):
     return parameter, FlatAdam(parameter, 1.0, epsilon=50.0)
 
 
+@pytest.mark.usefixtures("in_float64")
 def test_a_long_gradient_is_cut_to_the_norm_and_its_true_length_returned():
     parameter, optimizer = one_parameter([30.0, 40.0])
     assert clipped_step(optimizer, 10.0, loss=1.0) == pytest.approx(50.0)
@@ -78,6 +81,7 @@ def test_what_is_not_finite_never_reaches_the_weights(loss, gradient):
     assert parameter.tolist() == [0.0, 0.0]
 
 
+@pytest.mark.usefixtures("in_float64")
 @pytest.mark.parametrize("limit", [None, 50.0])
 def test_a_gradient_within_the_limit_is_not_cut(limit):
     parameter, optimizer = one_parameter([30.0, 40.0])
@@ -96,6 +100,7 @@ def loss_of(network, pictures):
     return parameters.square().mean() + (values - 1.0).square().mean()
 
 
+@pytest.mark.usefixtures("in_float64")
 def test_parameters_and_gradients_become_views_of_one_vector():
     network = pictures_policy()
     before = [parameter.detach().clone() for parameter in network.parameters()]
@@ -114,6 +119,7 @@ def test_parameters_and_gradients_become_views_of_one_vector():
     assert not any(parameter.any() for parameter in network.parameters())
 
 
+@pytest.mark.usefixtures("in_float64")
 def test_a_step_of_the_vector_is_a_step_of_each_parameter():
     pictures = torch.rand(8, 4, 10, 10, generator=Generator().manual_seed(0))
     together, apart = pictures_policy(), pictures_policy()
@@ -128,7 +134,7 @@ def test_a_step_of_the_vector_is_a_step_of_each_parameter():
         reference.step()
     begun = pictures_policy()
     for one, other, start in zip(*(network.parameters() for network in (together, apart, begun)), strict=True):
-        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(one, other)
         assert not torch.equal(one, start)
 
 
@@ -143,6 +149,7 @@ def test_a_flat_network_keeps_its_memory_format():
     assert not convolution.weight.is_contiguous()
 
 
+@pytest.mark.usefixtures("in_float64")
 def test_a_loaded_state_reaches_the_vector():
     network, other = pictures_policy(), pictures_policy()
     with torch.no_grad():
@@ -153,6 +160,7 @@ def test_a_loaded_state_reaches_the_vector():
     assert (flat - before).abs().sum().item() == pytest.approx(3.0)
 
 
+@pytest.mark.usefixtures("in_float64")
 @pytest.mark.parametrize(("beta2", "epsilon"), [(0.999, 1e-8), (0.9, 1e-8), (0.99, 1e-2)])
 @pytest.mark.parametrize("rectified", [True, False])
 def test_the_steps_are_those_of_torch(beta2, epsilon, rectified):
@@ -168,7 +176,7 @@ def test_the_steps_are_those_of_torch(beta2, epsilon, rectified):
         ours.grad, theirs.grad = gradient.clone(), gradient.clone()
         optimizer.step()
         reference.step()
-        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-7)
+        torch.testing.assert_close(ours, theirs)
 
 
 def test_a_restored_optimizer_goes_on_as_the_one_it_was_saved_from():

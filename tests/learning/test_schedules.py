@@ -1,9 +1,12 @@
 """Schedules of progress, and crossings of a growing count."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from swell.learning.schedules import Every, linear
+
+pytestmark = pytest.mark.portable
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))

@@ -5,6 +5,8 @@ import torch
 
 from swell.learning.tally import Tally
 
+pytestmark = pytest.mark.portable
+
 
 def test_every_sample_counts_the_same_whatever_its_minibatch():
     tally = Tally()

@@ -1,12 +1,15 @@
 """λ-returns against a slow, obvious definition."""
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from swell.learning.targets import lambda_returns, successor_values
+
+pytestmark = pytest.mark.portable
 
 HORIZONS = st.integers(1, 12)
 ENVS = st.integers(1, 3)

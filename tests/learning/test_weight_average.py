@@ -9,6 +9,8 @@ from torch import Generator, nn
 from swell.learning.weight_average import WeightAverage
 from swell.runs.state_tree import decode_tree, encode_tree
 
+pytestmark = pytest.mark.portable
+
 DECAY = 8 / 9
 
 

@@ -10,6 +10,8 @@ from swell.errors import ConfigError
 from swell.networks.actor_critics import make_actor_critic
 from swell.networks.encoders import ImpalaEncoder
 
+pytestmark = pytest.mark.portable
+
 ARCHITECTURES = ["dual", "shared", "detached"]
 KINDS = [("categorical", 5), ("multi-categorical", 7), ("gaussian", 6)]
 
@@ -161,10 +163,11 @@ def assert_orthogonal(layer, gain):
     """Rows or columns, whichever are fewer, are orthogonal and as long as the gain."""
     weight = layer.weight.detach().flatten(1)
     gram = weight @ weight.T if weight.shape[0] <= weight.shape[1] else weight.T @ weight
-    torch.testing.assert_close(gram, gain**2 * torch.eye(len(gram)), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(gram, gain**2 * torch.eye(len(gram)))
     assert not layer.bias.any()
 
 
+@pytest.mark.usefixtures("in_float64")
 @pytest.mark.parametrize(("name", "shape"), [("mlp", (4,)), ("minatar-cnn", (4, 10, 10)), ("nature-cnn", (4, 40, 40))])
 @pytest.mark.parametrize("norm_over", ["none", "channels"])
 def test_weights_begin_orthogonal_with_the_gain_of_their_place(name, shape, norm_over):
@@ -179,6 +182,7 @@ def test_weights_begin_orthogonal_with_the_gain_of_their_place(name, shape, norm
     assert_orthogonal(network.auxiliary_head, 1.0)
 
 
+@pytest.mark.usefixtures("in_float64")
 def test_the_impala_network_keeps_its_own_initialisation_and_has_heads_of_length_a_tenth():
     network = actor_critic("impala-cnn", (64, 64, 3), num_parameters=15, auxiliary_head=True)
     assert isinstance(network.policy_encoder[1], ImpalaEncoder)
@@ -195,6 +199,7 @@ def test_a_dual_impala_network_has_two_encoders_of_the_published_size():
     assert sum(parameter.numel() for parameter in network.parameters()) == 2 * 622_144 + heads
 
 
+@pytest.mark.usefixtures("in_float64")
 def test_the_policy_sees_observations_through_the_normaliser():
     network = actor_critic(normalize=True)
     observations = 50.0 + 3.0 * torch.randn(64, 4)
@@ -203,7 +208,7 @@ def test_the_policy_sees_observations_through_the_normaliser():
     plain.load_state_dict({k: v for k, v in network.state_dict().items() if not k.startswith("normalizer.")})
     normalized = (observations - observations.mean(dim=0)) / observations.std(dim=0, correction=0)
     for seen, expected in zip(network(observations), plain(normalized), strict=True):
-        torch.testing.assert_close(seen, expected, atol=1e-4, rtol=1e-3)
+        torch.testing.assert_close(seen, expected)
 
 
 def test_a_saved_model_brings_its_normaliser_along():

@@ -18,6 +18,8 @@ from swell.networks.encoders import (
     rescale_units,
 )
 
+pytestmark = pytest.mark.portable
+
 PROCGEN = (3, 64, 64)
 
 
@@ -44,6 +46,7 @@ def test_without_norms_an_mlp_is_linear_layers_and_activations():
     assert kinds(dense_block(4, 8, "none")) == [nn.Linear, nn.ReLU]
 
 
+@pytest.mark.usefixtures("in_float64")
 def test_an_mlp_computes_its_layers_one_after_the_other():
     encoder = VectorEncoder(4, (8, 3), "none", "tanh")
     first, _, second, _ = (part for part in encoder.modules() if not list(part.children()))
@@ -58,6 +61,7 @@ def test_without_norms_a_cnn_has_none_in_its_dense_block_either():
     assert sum(parameter.numel() for parameter in encoder.parameters()) == 1_684_128  # Mnih et al. 2015 without a head
 
 
+@pytest.mark.usefixtures("in_float64")
 def test_a_cnn_says_the_same_of_pictures_laid_out_either_way():
     encoder = ImageEncoder((4, 10, 10), MINATAR_CONVOLUTIONS, 16, "none")
     planes = torch.rand(3, 4, 10, 10) < 0.3
@@ -85,6 +89,7 @@ def plain(encoder, pictures):
     return nn.Sequential(*rest)(nn.functional.linear(maps.flatten(1), weight, linear.bias))
 
 
+@pytest.mark.usefixtures("in_float64")
 @pytest.mark.parametrize("norm_over", ["channels", "map", "none"])
 @pytest.mark.parametrize(
     ("shape", "convolutions"), [((4, 84, 84), NATURE_CONVOLUTIONS), ((4, 10, 10), MINATAR_CONVOLUTIONS)]
@@ -96,19 +101,20 @@ def test_the_layout_of_maps_changes_neither_features_nor_gradients(shape, convol
         parameter.data += 0.1 * torch.rand_like(parameter)
     pictures = torch.randint(0, 256, (5, *shape), dtype=torch.uint8)
     fast, slow = encoder(pictures), plain(encoder, pictures)
-    torch.testing.assert_close(fast, slow, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(fast, slow)
     weights = torch.rand(5, 16)
     found, expected = (
         torch.autograd.grad((weights * features).sum(), list(encoder.parameters())) for features in (fast, slow)
     )
     for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(one, other)
 
 
 def test_the_impala_encoder_has_the_published_number_of_parameters():
     assert sum(parameter.numel() for parameter in ImpalaEncoder(PROCGEN).parameters()) == 622_144
 
 
+@pytest.mark.usefixtures("in_float64")
 def test_every_unit_of_the_impala_encoder_begins_with_its_published_length():
     encoder = ImpalaEncoder(PROCGEN)
     residual = math.sqrt((1.0 / math.sqrt(3.0)) / math.sqrt(2.0))
@@ -121,6 +127,7 @@ def test_every_unit_of_the_impala_encoder_begins_with_its_published_length():
     assert_norms(encoder.dense, 1.4)
 
 
+@pytest.mark.usefixtures("in_float64")
 def test_rescaling_keeps_the_direction_of_each_unit():
     layer = nn.Linear(6, 3)
     before = nn.functional.normalize(layer.weight.detach().clone(), dim=1)
@@ -128,6 +135,7 @@ def test_rescaling_keeps_the_direction_of_each_unit():
     torch.testing.assert_close(layer.weight.detach(), 0.1 * before)
 
 
+@pytest.mark.usefixtures("in_float64")
 def test_the_impala_encoder_is_stacks_then_relu_dense_relu():
     encoder = ImpalaEncoder((3, 17, 10))  # odd sides: the pool must round up as the dense layer expects
     pictures = torch.randint(0, 256, (2, 3, 17, 10), dtype=torch.uint8)

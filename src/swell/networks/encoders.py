@@ -24,8 +24,8 @@ def seeded(seed: int, make: Callable[[], Network]) -> Network:
 
 
 def as_float(observations: Tensor, memory_format: torch.memory_format = torch.preserve_format) -> Tensor:
-    """Bytes become numbers in [0, 1]; all else is only cast."""
-    numbers = observations.to(torch.float32, memory_format=memory_format)
+    """Bytes become numbers in [0, 1]; all else is only cast, to the dtype that torch makes networks in."""
+    numbers = observations.to(torch.get_default_dtype(), memory_format=memory_format)
     return numbers.div_(255.0) if observations.dtype == torch.uint8 else numbers
 
 
