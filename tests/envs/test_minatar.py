@@ -14,7 +14,7 @@ GAMES = ["asterix", "breakout", "freeway", "seaquest", "space_invaders"]
 def test_a_game_is_the_one_that_minatar_plays(game, make, actions_for):
     from minatar import Environment
 
-    from swell.envs.seeds import env_seeds
+    from swell.envs.contract import env_seeds
 
     envs = make(f"minatar/{game}", num_envs=2, seed=7)
     observations = envs.reset()

@@ -12,7 +12,7 @@ from swell.collect.buffer import GroupRows, RolloutBuffer
 from swell.collect.delayed import RolloutDelay
 from swell.collect.env_groups import EnvGroups, StepsBeside, StepsHere
 from swell.collect.episodes import EpisodeStatistics
-from swell.envs.base import EnvStep, VectorEnv
+from swell.envs.contract import EnvStep, VectorEnv
 from swell.types import Learner, Rollout
 
 

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from swell.envs.base import EnvStep, ResumeTier, VectorEnv
+from swell.envs.contract import EnvStep, ResumeTier, VectorEnv
 
 GRACE_SECONDS = 10.0
 """How long a step in flight may take to end when its envs are closed. A hung env must not keep the process alive."""

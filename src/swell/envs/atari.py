@@ -19,10 +19,8 @@ from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode
 
 from swell.envs.action_log import ActionLog
-from swell.envs.base import EnvSettings, EnvStep, ResumeTier
+from swell.envs.contract import EnvSettings, EnvStep, ResumeTier, episode_seed, learner_rewards
 from swell.envs.ids import atari_game
-from swell.envs.seeds import episode_seed
-from swell.envs.steps import learner_rewards
 from swell.errors import EnvironmentFailedError
 
 FRAME_SKIP = 4

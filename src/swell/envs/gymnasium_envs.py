@@ -1,6 +1,6 @@
 """Chooses how the envs of a Gymnasium id are run together."""
 
-from swell.envs.base import EnvSettings, VectorEnv
+from swell.envs.contract import EnvSettings, VectorEnv
 from swell.envs.entry_point import EntryPointEnvs, has_entry_point
 from swell.envs.looped import LoopedEnvs
 

@@ -4,11 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from swell.envs.base import EnvSettings, EnvStep, ResumeTier
 from swell.envs.checked import make_checked
+from swell.envs.contract import EnvSettings, EnvStep, ResumeTier, env_seeds, same_step
 from swell.envs.resume_check import resume, resume_tier_of, save
-from swell.envs.seeds import env_seeds
-from swell.envs.steps import same_step
 
 
 class LoopedEnvs:

@@ -6,11 +6,9 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete, Space
 from minatar import Environment
 
-from swell.envs.base import EnvSettings, EnvStep, ResumeTier
 from swell.envs.capture import capture, restore
+from swell.envs.contract import EnvSettings, EnvStep, ResumeTier, env_seeds, same_step
 from swell.envs.ids import minatar_game
-from swell.envs.seeds import env_seeds
-from swell.envs.steps import same_step
 
 STICKY_ACTIONS = 0.1
 """MinAtar's own chance that an action is repeated, used unless the settings ask for a larger one than zero."""

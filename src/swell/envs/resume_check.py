@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from swell.envs.base import EnvSettings, EnvStep, ResumeTier, VectorEnv
 from swell.envs.capture import NotPlainError
+from swell.envs.contract import EnvSettings, EnvStep, ResumeTier, VectorEnv
 
 EPISODE_STEPS = 16
 """Short, so that the trial goes through several episode ends: there the envs draw random numbers."""

@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
-from swell.envs.base import EnvSettings, EnvStep, ResumeTier
 from swell.envs.checked import make_checked, one_line
+from swell.envs.contract import EnvSettings, EnvStep, ResumeTier, env_seeds, same_step
 from swell.envs.looped import LoopedEnvs
 from swell.envs.resume_check import resume, resume_tier_of, save
-from swell.envs.seeds import env_seeds
-from swell.envs.steps import same_step
 from swell.errors import EnvironmentFailedError, SwellError
 
 TIMEOUT_SECONDS = 60.0
