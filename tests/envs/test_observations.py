@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box
 
-from swell.envs.observations import BadAnswerError, ObservationEncoder
+from swell.envs.spaces import BadAnswerError, ObservationEncoder
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,10 @@ import gymnasium
 import numpy as np
 from gymnasium.error import DependencyNotInstalled
 
-from swell.envs.actions import ActionDecoder
 from swell.envs.capture import capture, restore
 from swell.envs.contract import EnvSettings
 from swell.envs.ids import env_family
-from swell.envs.observations import BadAnswerError, ObservationEncoder
+from swell.envs.spaces import ActionDecoder, BadAnswerError, ObservationEncoder
 from swell.errors import ConfigError, EnvironmentFailedError
 
 

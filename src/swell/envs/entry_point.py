@@ -8,12 +8,11 @@ import numpy as np
 from gymnasium.spaces import Box, Space
 from gymnasium.vector import AutoresetMode
 
-from swell.envs.actions import ActionDecoder
 from swell.envs.capture import capture, restore
 from swell.envs.checked import naming_construction, one_line
 from swell.envs.contract import EnvSettings, EnvStep, ResumeTier, env_seeds, learner_rewards
-from swell.envs.observations import BadAnswerError, ObservationEncoder, first_not_finite
 from swell.envs.resume_check import resume, resume_tier_of, save
+from swell.envs.spaces import ActionDecoder, BadAnswerError, ObservationEncoder, first_not_finite
 from swell.errors import EnvironmentFailedError
 
 

@@ -18,12 +18,11 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Space
 
-from swell.envs.actions import ActionDecoder
 from swell.envs.checked import one_line
 from swell.envs.contract import EnvSettings, EnvStep, ResumeTier, env_seeds, learner_rewards
 from swell.envs.ids import env_family
-from swell.envs.observations import BadAnswerError, ObservationEncoder, all_finite, first_not_finite
 from swell.envs.qt_runtime import HOW_TO_GET_QT, load_qt
+from swell.envs.spaces import ActionDecoder, BadAnswerError, ObservationEncoder, all_finite, first_not_finite
 from swell.errors import ConfigError, EnvironmentFailedError
 
 MAX_ATARI_STEPS = 27_000
