@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
+from env_comparisons import transitions
 
 from swell.envs import EnvSettings
 from swell.envs.entry_point import EntryPointEnvs
 from swell.envs.looped import LoopedEnvs
 from swell.envs.workers import WorkerEnvs
-
-from .comparisons import transitions
 
 NUM_ENVS = 3
 BACKENDS = {

@@ -4,14 +4,13 @@ import sys
 
 import numpy as np
 import pytest
+from env_comparisons import transitions
+from fake_envpool import fake_envpool
 
 import swell.envs.ids as ids
 from swell.envs import EnvSettings
 from swell.envs.looped import LoopedEnvs
 from swell.errors import ConfigError, EnvironmentFailedError
-
-from .comparisons import transitions
-from .fake_envpool import fake_envpool
 
 
 @pytest.fixture

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
+from registered_envs import ACTION_SPACES
 
 from swell.envs.entry_point import EntryPointEnvs
 from swell.envs.spaces import ActionDecoder, BadAnswerError, ObservationEncoder
-
-from .scripted_envs import ACTION_SPACES
 
 SENT_AND_OBSERVED = {
     "Float32": ([[0.5, -2.0], [1.0, 0.25]], [[0.5, -2.0], [1.0, 0.25]]),

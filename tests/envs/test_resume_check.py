@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
+from env_comparisons import goes_on_alike, through_json
 
 from swell.envs.resume_check import same_state
-
-from .comparisons import goes_on_alike, through_json
 
 EXACT = [
     "CartPole-v1",
