@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
-from swell.envs.entry_point import EntryPointEnvs
-from swell.envs.looped import LoopedEnvs
+from swell.envs.entry_point import EntryPointEnvs, LoopedEnvs
 from swell.envs.workers import WorkerEnvs
 
 
