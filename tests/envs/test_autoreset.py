@@ -5,7 +5,7 @@ import pytest
 from env_comparisons import transitions
 
 from swell.envs import EnvSettings
-from swell.envs.entry_point import EntryPointEnvs, LoopedEnvs
+from swell.envs.gymnasium_envs import EntryPointEnvs, LoopedEnvs
 from swell.envs.workers import WorkerEnvs
 
 NUM_ENVS = 3

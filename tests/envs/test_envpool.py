@@ -9,7 +9,7 @@ from fake_envpool import fake_envpool
 
 import swell.envs.ids as ids
 from swell.envs import EnvSettings
-from swell.envs.entry_point import LoopedEnvs
+from swell.envs.gymnasium_envs import LoopedEnvs
 from swell.errors import ConfigError, EnvironmentFailedError
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
-from swell.envs.entry_point import EntryPointEnvs, LoopedEnvs
+from swell.envs.gymnasium_envs import EntryPointEnvs, LoopedEnvs
 from swell.envs.workers import WorkerEnvs
 
 

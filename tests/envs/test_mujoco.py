@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from env_comparisons import goes_on_alike, through_json
 
-from swell.envs.entry_point import LoopedEnvs
+from swell.envs.gymnasium_envs import LoopedEnvs
 from swell.envs.resume_check import same_state
 
 pytest.importorskip("mujoco")

@@ -5,7 +5,7 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from registered_envs import ACTION_SPACES
 
-from swell.envs.entry_point import EntryPointEnvs
+from swell.envs.gymnasium_envs import EntryPointEnvs
 from swell.envs.spaces import ActionDecoder, BadAnswerError, ObservationEncoder
 
 SENT_AND_OBSERVED = {

@@ -34,6 +34,6 @@ def make_envs(settings: EnvSettings) -> VectorEnv:
         from swell.envs.minatar import MinAtarEnvs
 
         return MinAtarEnvs(settings)
-    from swell.envs.entry_point import make_gymnasium_envs
+    from swell.envs.gymnasium_envs import make_gymnasium_envs
 
     return make_gymnasium_envs(settings)

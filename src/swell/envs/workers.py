@@ -12,7 +12,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
 from swell.envs.checked import make_checked, one_line
 from swell.envs.contract import EnvSettings, EnvStep, ResumeTier, env_seeds, same_step
-from swell.envs.entry_point import LoopedEnvs
+from swell.envs.gymnasium_envs import LoopedEnvs
 from swell.envs.resume_check import resume, resume_tier_of, save
 from swell.errors import EnvironmentFailedError, SwellError
 
