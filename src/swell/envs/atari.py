@@ -18,7 +18,6 @@ import numpy as np
 from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode
 
-from swell.envs.action_log import ActionLog
 from swell.envs.contract import EnvSettings, EnvStep, ResumeTier, episode_seed, learner_rewards
 from swell.envs.ids import atari_game
 from swell.errors import EnvironmentFailedError
@@ -183,6 +182,34 @@ class AtariEnvs:
         except Exception as error:
             message = f"{self._settings.env} failed at step {self._env_steps}: {error}"
             raise EnvironmentFailedError(message) from error
+
+
+class ActionLog:
+    """The actions of every unfinished game, in a ring that doubles when the longest of them no longer fits."""
+
+    def __init__(self, num_envs: int) -> None:
+        self.lengths = np.zeros(num_envs, dtype=np.int64)
+        """Steps taken in each env's unfinished game."""
+        self._ring = np.zeros((256, num_envs), dtype=np.uint8)
+        self._next = 0
+
+    def append(self, actions: np.ndarray) -> None:
+        longest = int(self.lengths.max())
+        if longest == len(self._ring):
+            self._ring = np.concatenate([self.rows(), np.zeros_like(self._ring)])
+            self._next = longest
+        self._ring[self._next % len(self._ring)] = actions
+        self._next += 1
+        self.lengths += 1
+
+    def forget(self, ended: np.ndarray) -> None:
+        """Drops the games of these envs; their next actions belong to new ones."""
+        self.lengths[ended] = 0
+
+    def rows(self) -> np.ndarray:
+        """[steps, num_envs], oldest first, from the start of the longest game on."""
+        newest = np.arange(self._next - int(self.lengths.max()), self._next)
+        return self._ring[newest % len(self._ring)]
 
 
 def _resume_tier(settings: EnvSettings) -> ResumeTier:

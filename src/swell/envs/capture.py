@@ -131,7 +131,7 @@ def _is_simulation(value: object) -> bool:
 
 def _capture_simulation(value: object, seen: set[int]) -> dict[str, Any]:
     """Only here, where there is an object of MuJoCo's, is it certain that MuJoCo is installed."""
-    from swell.envs.mujoco_state import capture_simulation
+    from swell.envs.mujoco import capture_simulation
 
     seen.add(id(value))
     return {"kind": "simulation", "fields": capture_simulation(value)}
@@ -186,7 +186,7 @@ def _restored_tagged(value: dict[str, Any]) -> Any:
 def _restored_simulation(existing: Any, value: dict[str, Any]) -> Any:
     if not _is_simulation(existing):
         raise NotPlainError("there is no simulation to take back the state of one")
-    from swell.envs.mujoco_state import restore_simulation
+    from swell.envs.mujoco import restore_simulation
 
     restore_simulation(existing, value["fields"])
     return existing

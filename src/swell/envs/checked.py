@@ -75,7 +75,7 @@ def make_checked(settings: EnvSettings, index: int) -> CheckedEnv:
         options["render_mode"] = settings.render_mode
     with naming_construction(settings.env):
         if env_family(settings.env) == "mujoco":
-            from swell.envs.mujoco_warnings import route_mujoco_warnings
+            from swell.envs.mujoco import route_mujoco_warnings
 
             route_mujoco_warnings()
         env = gymnasium.make(settings.env, disable_env_checker=True, **options)

@@ -12,7 +12,11 @@ What EnvPool 1.2 does, and what is therefore done here:
 - Drawing a MuJoCo env without OpenGL ends the process, so it makes no pictures here.
 """
 
+import ctypes
+from contextlib import suppress
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,12 +25,15 @@ from gymnasium.spaces import Space
 from swell.envs.checked import one_line
 from swell.envs.contract import EnvSettings, EnvStep, ResumeTier, env_seeds, learner_rewards
 from swell.envs.ids import env_family
-from swell.envs.qt_runtime import HOW_TO_GET_QT, load_qt
 from swell.envs.spaces import ActionDecoder, BadAnswerError, ObservationEncoder, all_finite, first_not_finite
 from swell.errors import ConfigError, EnvironmentFailedError
 
 MAX_ATARI_STEPS = 27_000
 """108,000 frames: half an hour of play, the limit behind every published score."""
+
+
+QT_LIBRARY = "libQt5Gui.so.5"
+HOW_TO_GET_QT = "`apt install libqt5gui5` or `dnf install qt5-qtbase`; without root rights `pip install PyQt5-Qt5`"
 
 
 class EnvPoolEnvs:
@@ -135,6 +142,20 @@ class EnvPoolEnvs:
         return EnvironmentFailedError(f"{self._settings.env}: {env} failed at step {self._steps}: {what}")
 
 
+def load_qt() -> None:
+    """Loads Qt from the PyQt5-Qt5 wheel where the system has none, so that EnvPool finds it by name.
+
+    Procgen draws with Qt 5, which EnvPool does not bring along and looks for only once, when it is imported: this has
+    to come first. Elsewhere than on Linux it does nothing.
+    """
+    try:
+        ctypes.CDLL(QT_LIBRARY)
+    except OSError:
+        with suppress(OSError):  # the wheel's Qt in turn may miss libGL: EnvPool says that Qt is missing
+            for path in _wheel_libraries():
+                ctypes.CDLL(str(path))
+
+
 def _task_options(settings: EnvSettings) -> dict[str, Any]:
     family, options = env_family(settings.env), dict[str, Any]()
     if settings.render_mode is not None and family != "mujoco":
@@ -178,3 +199,9 @@ def _task_name(envpool: Any, env_id: str) -> str:
     if name not in envpool.list_all_envs():
         raise ConfigError(f"backend must be gymnasium or auto for {env_id}: envpool does not have it")
     return name
+
+
+def _wheel_libraries() -> list[Path]:
+    spec = find_spec("PyQt5")
+    places = spec.submodule_search_locations if spec is not None else None
+    return [path for place in places or [] if (path := Path(place) / "Qt5" / "lib" / QT_LIBRARY).exists()]

@@ -1,5 +1,7 @@
 """What we make of EnvPool's answers, on a stand-in for the package; test_envpool_itself.py asks the package."""
 
+import ctypes
+import importlib
 import sys
 
 import numpy as np
@@ -9,6 +11,7 @@ from fake_envpool import fake_envpool
 
 import swell.envs.ids as ids
 from swell.envs import EnvSettings
+from swell.envs.envpool_envs import QT_LIBRARY, load_qt
 from swell.envs.gymnasium_envs import LoopedEnvs
 from swell.errors import ConfigError, EnvironmentFailedError
 
@@ -170,3 +173,37 @@ def test_a_fault_stops_the_run_and_says_where(envpool, make):
     envpool.pools[-1].fault = RuntimeError("the motor\nis on fire")
     with pytest.raises(EnvironmentFailedError, match="envs failed at step 4: RuntimeError: the motor is on fire"):
         envs.step(np.zeros(2, dtype=np.int64))
+
+
+@pytest.fixture
+def wheel(tmp_path, monkeypatch):
+    library = tmp_path / "PyQt5" / "Qt5" / "lib" / QT_LIBRARY
+    library.parent.mkdir(parents=True)
+    library.touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+    return library
+
+
+@pytest.mark.parametrize("system_has_qt", [True, False])
+def test_the_wheel_is_loaded_only_where_the_system_has_no_qt(system_has_qt, wheel, monkeypatch):
+    loaded: list[str] = []
+
+    def load(name: str) -> None:
+        if name == QT_LIBRARY and not system_has_qt:
+            raise OSError("no such library")
+        loaded.append(name)
+
+    monkeypatch.setattr(ctypes, "CDLL", load)
+    load_qt()
+    assert loaded == ([QT_LIBRARY] if system_has_qt else [str(wheel)])
+
+
+def test_without_any_qt_nothing_is_raised_here(wheel, monkeypatch):
+    """EnvPool notices it when an env is made, and that is where the user is told."""
+
+    def fail(name: str) -> None:
+        raise OSError("no such library")
+
+    monkeypatch.setattr(ctypes, "CDLL", fail)
+    load_qt()
