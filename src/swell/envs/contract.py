@@ -23,6 +23,9 @@ ResumeTier = Literal["exact", "replay", "continuing"]
 Backend = Literal["auto", "gymnasium", "envpool"]
 """Who runs the envs. `auto` is ale-py for Atari, EnvPool for Procgen, which nobody else has, Gymnasium for the rest."""
 
+MAX_ATARI_STEPS = 27_000
+"""108,000 frames: half an hour of play, the limit behind every published score."""
+
 
 @dataclass(frozen=True)
 class EnvSettings:

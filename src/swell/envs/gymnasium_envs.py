@@ -5,15 +5,13 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Space
+from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode
 
 from swell.envs.capture import capture, restore
-from swell.envs.checked import make_checked, naming_construction, one_line
+from swell.envs.checked import CheckedVectorEnvs, gymnasium_options, make_checked, naming_construction, one_line
 from swell.envs.contract import EnvSettings, EnvStep, ResumeTier, VectorEnv, env_seeds, learner_rewards, same_step
 from swell.envs.resume_check import resume, resume_tier_of, save
-from swell.envs.spaces import ActionDecoder, BadAnswerError, ObservationEncoder, first_not_finite
-from swell.errors import EnvironmentFailedError
 
 
 def make_gymnasium_envs(settings: EnvSettings) -> VectorEnv:
@@ -94,20 +92,13 @@ class LoopedEnvs:
         return observations
 
 
-class EntryPointEnvs:
+class EntryPointEnvs(CheckedVectorEnvs):
     """The env's own vector env, whichever way it resets itself."""
 
     def __init__(self, settings: EnvSettings) -> None:
-        self.num_envs = settings.num_envs
-        self._settings = settings
         self._envs = _make_vector_env(settings)
         self._resets_at_once = self._envs.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
-        self._encoder = ObservationEncoder(self._envs.single_observation_space, settings.env)
-        self.observation_space: Space[Any] = self._encoder.space
-        self._decoder = ActionDecoder(self._envs.single_action_space)
-        self.action_space = self._decoder.space
-        self._ended = np.zeros(settings.num_envs, dtype=np.bool_)
-        self._steps = 0
+        super().__init__(settings, self._envs.single_observation_space, self._envs.single_action_space)
 
     @property
     def resume_tier(self) -> ResumeTier:
@@ -124,7 +115,7 @@ class EntryPointEnvs:
             raise self._failure(one_line(error)) from error
         reset_rows = np.zeros_like(self._ended) if self._resets_at_once else self._ended
         self._ended = terminated | truncated
-        observations = self._checked(observations)
+        observations = self._checked_observations(observations)
         scores = np.where(reset_rows, 0.0, self._checked_rewards(rewards))
         return EnvStep(
             observations=observations,
@@ -168,7 +159,7 @@ class EntryPointEnvs:
             observations, _ = self._envs.reset(seed=seed)
         except Exception as error:
             raise self._failure(one_line(error)) from error
-        return self._checked(observations)
+        return self._checked_observations(observations)
 
     def _final_observations(self, observations: np.ndarray, info: dict[str, Any]) -> np.ndarray:
         if not self._ended.any():
@@ -177,27 +168,6 @@ class EntryPointEnvs:
         for index in np.flatnonzero(self._ended):
             final_observations[index] = self._encoder.encode(info["final_obs"][index])
         return final_observations
-
-    def _checked(self, observations: Any) -> np.ndarray:
-        try:
-            rows = self._encoder.encode_rows(np.asarray(observations), self.num_envs)
-        except BadAnswerError as error:
-            raise self._failure(str(error)) from error
-        if rows.dtype.kind == "f" and not np.isfinite(rows).all():
-            raise self._failure(f"expected finite observations, got {first_not_finite(rows)}", rows)
-        return rows
-
-    def _checked_rewards(self, rewards: Any) -> np.ndarray:
-        scores = np.asarray(rewards, dtype=np.float64)
-        if scores.shape != (self.num_envs,):
-            raise self._failure(f"expected rewards of shape {(self.num_envs,)}, got {scores.shape}")
-        if not np.isfinite(scores).all():
-            raise self._failure(f"expected finite rewards, got {first_not_finite(scores)}", scores)
-        return scores
-
-    def _failure(self, what: str, rows: np.ndarray | None = None) -> EnvironmentFailedError:
-        env = "envs" if rows is None else f"env {np.argwhere(~np.isfinite(rows))[0][0]}"
-        return EnvironmentFailedError(f"{self._settings.env}: {env} failed at step {self._steps}: {what}")
 
 
 def has_entry_point(settings: EnvSettings) -> bool:
@@ -212,10 +182,5 @@ def has_entry_point(settings: EnvSettings) -> bool:
 
 
 def _make_vector_env(settings: EnvSettings) -> Any:
-    options: dict[str, Any] = {}
-    if settings.max_episode_steps is not None:
-        options["max_episode_steps"] = settings.max_episode_steps
-    if settings.render_mode is not None:
-        options["render_mode"] = settings.render_mode
     with naming_construction(settings.env):
-        return gymnasium.make_vec(settings.env, settings.num_envs, "vector_entry_point", **options)
+        return gymnasium.make_vec(settings.env, settings.num_envs, "vector_entry_point", **gymnasium_options(settings))
