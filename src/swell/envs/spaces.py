@@ -8,8 +8,6 @@ from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, f
 
 from swell.errors import ConfigError
 
-Decode = Callable[[Any], Any]
-
 KEPT_DTYPES = (np.dtype(np.uint8), np.dtype(np.bool_), np.dtype(np.float32))
 SAFE_SUM_OF_SQUARES = 1e76
 """No number of an array whose squares sum to less is beyond 1e38; float32 ends at 3.4e38."""
@@ -76,15 +74,20 @@ class ActionDecoder:
 
     def __init__(self, space: Space[Any]) -> None:
         self.space: Space[Any] = space
-        self.decode: Decode = _unchanged
+        self.decode: Callable[[Any], Any] = lambda action: action
         if isinstance(space, Discrete):
-            self.space, self.decode = _counted_from_zero(space)
+            self.space = Discrete(int(space.n))
+            if space.start != 0:
+                self.decode = lambda action: action + space.start
         elif isinstance(space, MultiDiscrete):
-            self.space, self.decode = MultiDiscrete(space.nvec.ravel()), _choices(space, space.start)
+            self.space = MultiDiscrete(space.nvec.ravel())
+            self.decode = _choices_decoder(space, space.start)
         elif isinstance(space, MultiBinary):
-            self.space, self.decode = MultiBinary(int(np.prod(space.shape))), _choices(space, np.zeros(1))
+            self.space = MultiBinary(int(np.prod(space.shape)))
+            self.decode = _choices_decoder(space, np.zeros(1))
         elif isinstance(space, Box) and np.dtype(space.dtype).kind == "f":
-            self.space, self.decode = _float32_box(space), _numbers(space)
+            self.space = Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
+            self.decode = _numbers_decoder(space)
 
 
 def _flat_box(space: Space[Any], env_id: str) -> Box:
@@ -122,16 +125,7 @@ def first_not_finite(array: np.ndarray) -> str:
     return f"{array[place]} at {place}"
 
 
-def _unchanged(action: Any) -> Any:
-    return action
-
-
-def _counted_from_zero(space: Discrete[Any]) -> tuple[Discrete[Any], Decode]:
-    first = space.start
-    return Discrete(int(space.n)), _unchanged if first == 0 else lambda action: action + first
-
-
-def _choices(space: Space[Any], first: np.ndarray) -> Decode:
+def _choices_decoder(space: Space[Any], first: np.ndarray) -> Callable[[Any], Any]:
     shape, dtype, first = space.shape or (), space.dtype, first.astype(space.dtype)
 
     def decode(action: np.ndarray) -> np.ndarray:
@@ -140,11 +134,7 @@ def _choices(space: Space[Any], first: np.ndarray) -> Decode:
     return decode
 
 
-def _float32_box(space: Box) -> Box:
-    return Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
-
-
-def _numbers(space: Box) -> Decode:
+def _numbers_decoder(space: Box) -> Callable[[Any], Any]:
     """Rounded to float32, a bound may lie a little outside of itself, so other types are clipped again."""
     dtype, low, high = np.dtype(space.dtype), space.low, space.high
     if dtype == np.float32:

@@ -102,8 +102,8 @@ class WorkerEnvs:
             return str(error)
         where = f"at step {self._steps}"
         if isinstance(error, WorkerTimeoutError):
-            hung = [index for index, pipe in enumerate(self._envs.parent_pipes) if not pipe.poll()]
-            return f"{self._settings.env}: env {_listed(hung)} gave no answer for {self._timeout:g} s {where}"
+            hung = ", ".join(str(index) for index, pipe in enumerate(self._envs.parent_pipes) if not pipe.poll())
+            return f"{self._settings.env}: env {hung} gave no answer for {self._timeout:g} s {where}"
         if isinstance(error, EOFError | OSError):
             return f"{self._settings.env}: {self._deaths()} {where}"
         return f"{self._settings.env}: envs failed {where}: {one_line(error)}"
@@ -120,10 +120,6 @@ class WorkerEnvs:
             process.kill()
             process.join()
         self._envs.closed = True
-
-
-def _listed(indices: list[int]) -> str:
-    return ", ".join(map(str, indices))
 
 
 def _cause_of_death(exit_code: int) -> str:
