@@ -136,13 +136,13 @@ def test_a_continuing_run_restarts_with_other_seeds(make):
     assert not np.array_equal(envs.load_state_dict({}, resume_count=2), first)
 
 
-def test_a_picture_is_in_colour(make):
+def test_an_image_is_in_colour(make):
     envs = make("breakout", render_mode="rgb_array")
     envs.reset()
     play(envs, 20)
-    picture = envs.render()
-    assert picture.shape == (210, 160, 3)
-    assert not np.array_equal(picture[:, :, 0], picture[:, :, 2])
+    image = envs.render()
+    assert image.shape == (210, 160, 3)
+    assert not np.array_equal(image[:, :, 0], image[:, :, 2])
     assert make("breakout").render() is None
 
 

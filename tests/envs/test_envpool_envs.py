@@ -123,12 +123,12 @@ def test_runs_on_envpool_only_continue(envpool, make):
     assert envs.state_dict() == {}
 
 
-def test_only_envs_asked_to_render_make_a_picture(envpool, make):
+def test_only_envs_asked_to_render_make_an_image(envpool, make):
     for name, shape in (("coinrun", (4, 6, 3)), ("HalfCheetah-v5", None)):
         envs = make(name, backend="envpool", render_mode="rgb_array")
         envs.reset()
-        picture = envs.render()
-        assert (None if picture is None else picture.shape) == shape
+        image = envs.render()
+        assert (None if image is None else image.shape) == shape
     assert make("coinrun").render() is None
 
 

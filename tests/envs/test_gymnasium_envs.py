@@ -83,7 +83,7 @@ def test_clipping_changes_rewards_but_not_scores(env_id, make):
         assert step.scores.dtype == np.float64
 
 
-def test_only_envs_asked_to_render_make_a_picture(make):
+def test_only_envs_asked_to_render_make_an_image(make):
     pytest.importorskip("pygame")
     for env_id in ("CartPole-v1", "MountainCar-v0"):
         envs = make(env_id, render_mode="rgb_array")
