@@ -156,7 +156,7 @@ def test_choices_of_the_config_are_those_of_the_code():
     from swell.algorithms import ess, ppo, pqn
     from swell.batch import rules as invariance
     from swell.batch import scalers, signals
-    from swell.envs import base
+    from swell.envs import contract
     from swell.learning import policy_batch
     from swell.networks import actor_critics as policies
     from swell.networks import encoders
@@ -179,7 +179,7 @@ def test_choices_of_the_config_are_those_of_the_code():
         "staleness_mode": policy_batch.StalenessMode,
         "ess_scope": ess.ESSScope,
         "ess_penalty": ess.ESSPenalty,
-        "backend": base.Backend,
+        "backend": contract.Backend,
     }
     for name, choices in pairs.items():
         assert get_args(HINTS[name]) == get_args(choices), name

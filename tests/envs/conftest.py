@@ -1,12 +1,11 @@
-"""Envs for the tests of this directory, and fixtures that make and drive them."""
+"""Fixtures that make envs and drive them."""
 
 import gymnasium
 import numpy as np
 import pytest
+from registered_envs import register_all
 
 from swell.envs import EnvSettings, VectorEnv, make_envs
-
-from .scripted_envs import register_all
 
 if "SwellTest/Counting-v0" not in gymnasium.registry:
     register_all()

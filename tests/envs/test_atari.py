@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-import swell.envs.atari as atari
 from swell.envs.resume_check import same_state
 
 pytest.importorskip("ale_py")
+import swell.envs.atari as atari
 
 
 def play(envs, steps: int, seed: int = 0) -> list:
@@ -134,11 +136,26 @@ def test_a_continuing_run_restarts_with_other_seeds(make):
     assert not np.array_equal(envs.load_state_dict({}, resume_count=2), first)
 
 
-def test_a_picture_is_in_colour(make):
+def test_an_image_is_in_colour(make):
     envs = make("breakout", render_mode="rgb_array")
     envs.reset()
     play(envs, 20)
-    picture = envs.render()
-    assert picture.shape == (210, 160, 3)
-    assert not np.array_equal(picture[:, :, 0], picture[:, :, 2])
+    image = envs.render()
+    assert image.shape == (210, 160, 3)
+    assert not np.array_equal(image[:, :, 0], image[:, :, 2])
     assert make("breakout").render() is None
+
+
+@given(st.lists(st.tuples(st.integers(1, 400), st.integers(0, 2)), min_size=1, max_size=8))
+def test_the_log_holds_the_actions_of_the_unfinished_games(plays):
+    """Each play is a number of steps, after which one of three envs starts a new game."""
+    log, starts, rng = atari.ActionLog(3), np.zeros(3, dtype=np.int64), np.random.default_rng(0)
+    history: list[np.ndarray] = []
+    for steps, ended in plays:
+        for _ in range(steps):
+            history.append(rng.integers(0, 18, 3))
+            log.append(history[-1])
+        log.forget(np.arange(3) == ended)
+        starts[ended] = len(history)
+    assert log.lengths.tolist() == (len(history) - starts).tolist()
+    assert log.rows().tolist() == [row.tolist() for row in history[starts.min() :]]

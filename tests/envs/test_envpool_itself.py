@@ -164,7 +164,7 @@ def test_procgen_plays_unlimited_levels_the_same_in_every_run(make_procgen):
     assert len({frame.tobytes() for frame in (*firsts[0], *firsts[2])}) == 16
 
 
-def test_a_picture_is_in_colour(make, make_procgen):
+def test_an_image_is_in_colour(make, make_procgen):
     for envs, shape in (
         (make("breakout", backend="envpool", render_mode="rgb_array"), (210, 160, 3)),
         (make_procgen("coinrun", render_mode="rgb_array"), (64, 64, 3)),

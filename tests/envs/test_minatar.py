@@ -14,7 +14,7 @@ GAMES = ["asterix", "breakout", "freeway", "seaquest", "space_invaders"]
 def test_a_game_is_the_one_that_minatar_plays(game, make, actions_for):
     from minatar import Environment
 
-    from swell.envs.seeds import env_seeds
+    from swell.envs.contract import env_seeds
 
     envs = make(f"minatar/{game}", num_envs=2, seed=7)
     observations = envs.reset()
@@ -101,11 +101,11 @@ def test_every_saved_piece_is_needed(piece, make, actions_for):
     assert not all(same_state(list(original.step(row)), list(restored.step(row))) for row in actions[70:])
 
 
-def test_a_picture_shows_paddle_and_bricks(make):
+def test_an_image_shows_paddle_and_bricks(make):
     envs = make("minatar/breakout", render_mode="rgb_array")
     envs.reset()
-    picture = envs.render()
-    assert picture.shape == (240, 240, 3)
-    assert picture.dtype == np.uint8
-    assert len(np.unique(picture.reshape(-1, 3), axis=0)) == 3  # the ball starts behind a brick
+    image = envs.render()
+    assert image.shape == (240, 240, 3)
+    assert image.dtype == np.uint8
+    assert len(np.unique(image.reshape(-1, 3), axis=0)) == 3  # the ball starts behind a brick
     assert make("minatar/breakout").render() is None

@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
+from env_comparisons import goes_on_alike, through_json
 
-from swell.envs.looped import LoopedEnvs
+from swell.envs.gymnasium_envs import LoopedEnvs
 from swell.envs.resume_check import same_state
-
-from .comparisons import goes_on_alike, through_json
 
 pytest.importorskip("mujoco")
 
@@ -116,7 +115,7 @@ def test_a_simulation_of_another_size_is_lost_with_a_warning(make):
 def test_observations_and_rewards_are_those_of_gymnasium(make, actions_for):
     import gymnasium
 
-    from swell.envs.seeds import env_seeds
+    from swell.envs.contract import env_seeds
 
     envs = make("Hopper-v5", num_envs=2, seed=3)
     reference = gymnasium.make("Hopper-v5")

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from swell.envs.base import EnvStep
+from swell.envs.contract import EnvStep
 from swell.types import Rollout
 
 

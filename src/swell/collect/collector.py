@@ -11,7 +11,7 @@ from torch import Tensor
 from swell.collect.buffer import RolloutBuffer
 from swell.collect.delayed import RolloutDelay
 from swell.collect.episodes import EpisodeStatistics
-from swell.envs.base import VectorEnv
+from swell.envs.contract import VectorEnv
 from swell.errors import ConfigError
 from swell.types import Learner, Rollout
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from swell.envs.base import EnvStep
+from swell.envs.contract import EnvStep
 
 EPISODES_REMEMBERED = 100
 

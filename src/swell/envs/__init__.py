@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from swell.envs.base import Backend, EnvSettings, EnvStep, ResumeTier, VectorEnv
+from swell.envs.contract import Backend, EnvSettings, EnvStep, ResumeTier, VectorEnv
 from swell.envs.ids import EnvFamily, env_family, resolve_env_id, uses_envpool
 
 __all__ = [

@@ -18,16 +18,11 @@ import numpy as np
 from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode
 
-from swell.envs.action_log import ActionLog
-from swell.envs.base import EnvSettings, EnvStep, ResumeTier
+from swell.envs.contract import MAX_ATARI_STEPS, EnvSettings, EnvStep, ResumeTier, episode_seed, same_step
 from swell.envs.ids import atari_game
-from swell.envs.seeds import episode_seed
-from swell.envs.steps import learner_rewards
 from swell.errors import EnvironmentFailedError
 
 FRAME_SKIP = 4
-MAX_EPISODE_STEPS = 27_000
-"""108,000 frames: half an hour of play, the limit behind every published score."""
 
 RESEED_EVERY = 64
 """Games of one env between two seeds. ale-py loads the ROM again to seed an env, which takes 15 times as long as a
@@ -59,7 +54,7 @@ class AtariEnvs:
         self._games = np.zeros(self.num_envs, dtype=np.int64)
         self._first_frames = np.zeros(self.num_envs, dtype=np.int64)
         self._observations = np.zeros(self._envs.observation_space.shape or (), dtype=np.uint8)
-        self._picture: np.ndarray | None = None
+        self._image: np.ndarray | None = None
 
     def reset(self) -> np.ndarray:
         return self._restart_all(resume_count=0)
@@ -74,20 +69,12 @@ class AtariEnvs:
             final_observations[game_over] = info["final_obs"][game_over]  # other rows of final_obs are not written
             observations = self._count_games(observations, game_over)
         self._observations = observations
-        scores = rewards.astype(np.float64)
-        return EnvStep(
-            observations=observations,
-            rewards=learner_rewards(scores, self._settings.clip_rewards),
-            terminated=terminated,
-            truncated=truncated,
-            valid=np.ones(self.num_envs, dtype=np.bool_),
-            scores=scores,
-            episode_over=game_over,
-            final_observations=final_observations,
-        )
+        scores, clip_rewards = rewards.astype(np.float64), self._settings.clip_rewards
+        step = same_step(observations, final_observations, scores, terminated, truncated, clip_rewards)
+        return step._replace(episode_over=game_over)  # a lost life terminates, but the game goes on
 
     def render(self) -> np.ndarray | None:
-        return self._picture
+        return self._image
 
     def close(self) -> None:
         self._envs.close()
@@ -171,7 +158,7 @@ class AtariEnvs:
     def _start(self, mask: np.ndarray, seeds: np.ndarray | None) -> np.ndarray:
         observations, info = self._envs.reset(seed=seeds, options={"reset_mask": mask})
         if self._colour_env is not None and mask[0]:
-            self._picture = self._colour_env.reset(seed=None if seeds is None else seeds[:1])[0][0, 0]
+            self._image = self._colour_env.reset(seed=None if seeds is None else seeds[:1])[0][0, 0]
         self._note_first_frames(info)
         return observations
 
@@ -179,7 +166,7 @@ class AtariEnvs:
         self._env_steps += 1
         actions = actions.astype(np.int64, copy=False)
         if self._colour_env is not None:
-            self._picture = self._colour_env.step(actions[:1])[0][0, 0]
+            self._image = self._colour_env.step(actions[:1])[0][0, 0]
         try:
             return self._envs.step(actions)
         except Exception as error:
@@ -187,24 +174,52 @@ class AtariEnvs:
             raise EnvironmentFailedError(message) from error
 
 
+class ActionLog:
+    """The actions of every unfinished game, in a ring that doubles when the longest of them no longer fits."""
+
+    def __init__(self, num_envs: int) -> None:
+        self.lengths = np.zeros(num_envs, dtype=np.int64)
+        """Steps taken in each env's unfinished game."""
+        self._ring = np.zeros((256, num_envs), dtype=np.uint8)
+        self._next = 0
+
+    def append(self, actions: np.ndarray) -> None:
+        longest = int(self.lengths.max())
+        if longest == len(self._ring):
+            self._ring = np.concatenate([self.rows(), np.zeros_like(self._ring)])
+            self._next = longest
+        self._ring[self._next % len(self._ring)] = actions
+        self._next += 1
+        self.lengths += 1
+
+    def forget(self, ended: np.ndarray) -> None:
+        """Drops the games of these envs; their next actions belong to new ones."""
+        self.lengths[ended] = 0
+
+    def rows(self) -> np.ndarray:
+        """[steps, num_envs], oldest first, from the start of the longest game on."""
+        newest = np.arange(self._next - int(self.lengths.max()), self._next)
+        return self._ring[newest % len(self._ring)]
+
+
 def _resume_tier(settings: EnvSettings) -> ResumeTier:
     depends_on_history = settings.sticky_actions > 0 or atari_game(settings.env) in CARRIES_MEMORY
     return "continuing" if depends_on_history else "replay"
 
 
-def _make_ale(settings: EnvSettings, num_envs: int, **picture: Any) -> AtariVectorEnv:
+def _make_ale(settings: EnvSettings, num_envs: int, **image_options: Any) -> AtariVectorEnv:
     return AtariVectorEnv(
         atari_game(settings.env),
         num_envs,
         num_threads=settings.threads,
-        max_num_frames_per_episode=FRAME_SKIP * (settings.max_episode_steps or MAX_EPISODE_STEPS),
+        max_num_frames_per_episode=FRAME_SKIP * (settings.max_episode_steps or MAX_ATARI_STEPS),
         repeat_action_probability=settings.sticky_actions,
         noop_max=settings.noop_max,
         frameskip=FRAME_SKIP,
         life_loss_info=settings.episodic_life,
         reward_clipping=False,
         autoreset_mode=AutoresetMode.SAME_STEP,
-        **picture,
+        **image_options,
     )
 
 

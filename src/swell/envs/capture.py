@@ -49,23 +49,20 @@ def _capture_object(target: object, seen: set[int], depth: int) -> dict[str, Any
     seen.add(id(target))
     attributes: dict[str, Any] = {}
     for name, value in vars(target).items():
-        if _is_constant_table(target, name):
-            continue
+        if name == "P" and type(target).__module__.startswith("gymnasium.envs.toy_text"):
+            continue  # their transition table: thousands of numbers which never change
         with suppress(NotPlainError):
             attributes[name] = _capture_value(value, seen, depth + 1)
     return {"kind": "object", "attributes": attributes}
-
-
-def _is_constant_table(target: object, name: str) -> bool:
-    """Gymnasium's toy-text envs keep their transition table in `P`: thousands of numbers which never change."""
-    return name == "P" and type(target).__module__.startswith("gymnasium.envs.toy_text")
 
 
 def _capture_value(value: Any, seen: set[int], depth: int) -> Any:
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, np.ndarray):
-        return _capture_array(value)
+        if value.dtype.kind not in "biuf":
+            raise NotPlainError
+        return value.copy()
     if isinstance(value, np.generic):
         return {"kind": "scalar", "type": value.dtype.str, "value": _capture_value(value.item(), seen, depth)}
     if isinstance(value, int | float):
@@ -77,7 +74,10 @@ def _capture_value(value: Any, seen: set[int], depth: int) -> Any:
     if id(value) in seen or depth > DEPTH_LIMIT:
         raise NotPlainError
     if _is_simulation(value):
-        return _capture_simulation(value, seen)
+        from swell.envs.mujoco import capture_simulation  # only now is it certain that MuJoCo is installed
+
+        seen.add(id(value))
+        return {"kind": "simulation", "fields": capture_simulation(value)}
     if not _is_plain_object(value):
         raise NotPlainError
     return _capture_object(value, seen, depth)
@@ -89,12 +89,6 @@ def _capture_number(value: float) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else {"kind": "float", "text": repr(value)}
     return value if abs(value) < LARGEST_JSON_INT else {"kind": "int", "text": str(value)}
-
-
-def _capture_array(value: np.ndarray) -> np.ndarray:
-    if value.dtype.kind not in "biuf":
-        raise NotPlainError
-    return value.copy()
 
 
 def _capture_container(value: Any, seen: set[int], depth: int) -> Any:
@@ -129,14 +123,6 @@ def _is_simulation(value: object) -> bool:
     return type(value).__name__ == "MjData" and type(value).__module__.startswith("mujoco")
 
 
-def _capture_simulation(value: object, seen: set[int]) -> dict[str, Any]:
-    """Only here, where there is an object of MuJoCo's, is it certain that MuJoCo is installed."""
-    from swell.envs.mujoco_state import capture_simulation
-
-    seen.add(id(value))
-    return {"kind": "simulation", "fields": capture_simulation(value)}
-
-
 def _is_plain_object(value: object) -> bool:
     if isinstance(value, type | ModuleType | FunctionType | MethodType) or not hasattr(value, "__dict__"):
         return False
@@ -151,20 +137,21 @@ def _restored(existing: Any, value: Any) -> Any:
         return [_restored(None, part) for part in value]
     if not isinstance(value, dict):
         return value
-    if value["kind"] == "object":
-        if not hasattr(existing, "__dict__"):
-            raise NotPlainError("there is no object to take back the state of one")
-        restore(existing, value)
-        return existing
-    if value["kind"] == "simulation":
-        return _restored_simulation(existing, value)
-    if value["kind"] == "generator":
-        return _restored_generator(existing, value)
-    return _restored_tagged(value)
-
-
-def _restored_tagged(value: dict[str, Any]) -> Any:
     match value["kind"]:
+        case "object":
+            if not hasattr(existing, "__dict__"):
+                raise NotPlainError("there is no object to take back the state of one")
+            restore(existing, value)
+            return existing
+        case "simulation":
+            if not _is_simulation(existing):
+                raise NotPlainError("there is no simulation to take back the state of one")
+            from swell.envs.mujoco import restore_simulation
+
+            restore_simulation(existing, value["fields"])
+            return existing
+        case "generator":
+            return _restored_generator(existing, value)
         case "float":
             return float(value["text"])
         case "int":
@@ -181,15 +168,6 @@ def _restored_tagged(value: dict[str, Any]) -> Any:
             return deque((_restored(None, part) for part in value["items"]), maxlen=value["maxlen"])
         case kind:
             raise ValueError(f"unknown kind of captured value: {kind}")
-
-
-def _restored_simulation(existing: Any, value: dict[str, Any]) -> Any:
-    if not _is_simulation(existing):
-        raise NotPlainError("there is no simulation to take back the state of one")
-    from swell.envs.mujoco_state import restore_simulation
-
-    restore_simulation(existing, value["fields"])
-    return existing
 
 
 def _restored_generator(existing: Any, value: dict[str, Any]) -> Any:

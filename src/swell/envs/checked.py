@@ -1,19 +1,20 @@
-"""One Gymnasium env whose every answer is checked, and whose failures say where they happened."""
+"""Envs whose every answer is checked, single or all of a batch at once, and whose failures say where they happened."""
 
 import math
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium.error import DependencyNotInstalled
+from gymnasium.spaces import Space
 
-from swell.envs.actions import ActionDecoder
-from swell.envs.base import EnvSettings
 from swell.envs.capture import capture, restore
+from swell.envs.contract import EnvSettings
 from swell.envs.ids import env_family
-from swell.envs.observations import BadAnswerError, ObservationEncoder
+from swell.envs.spaces import ActionDecoder, BadAnswerError, ObservationEncoder, all_finite, first_not_finite
 from swell.errors import ConfigError, EnvironmentFailedError
 
 
@@ -69,18 +70,55 @@ class CheckedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 def make_checked(settings: EnvSettings, index: int) -> CheckedEnv:
     """Builds one env; only the first one renders."""
-    options: dict[str, Any] = {}
-    if settings.max_episode_steps is not None:
-        options["max_episode_steps"] = settings.max_episode_steps
-    if settings.render_mode is not None and index == 0:
-        options["render_mode"] = settings.render_mode
+    options = gymnasium_options(settings if index == 0 else replace(settings, render_mode=None))
     with naming_construction(settings.env):
         if env_family(settings.env) == "mujoco":
-            from swell.envs.mujoco_warnings import route_mujoco_warnings
+            from swell.envs.mujoco import route_mujoco_warnings
 
             route_mujoco_warnings()
         env = gymnasium.make(settings.env, disable_env_checker=True, **options)
     return CheckedEnv(env, index, settings.env)
+
+
+def gymnasium_options(settings: EnvSettings) -> dict[str, Any]:
+    """What Gymnasium's `make` and `make_vec` are told; an option that is not set stays the env's own."""
+    options = {"max_episode_steps": settings.max_episode_steps, "render_mode": settings.render_mode}
+    return {name: value for name, value in options.items() if value is not None}
+
+
+class CheckedVectorEnvs:
+    """What backends that step all envs in one call share: their spaces, and the checks of all rows at once."""
+
+    def __init__(self, settings: EnvSettings, observation_space: Space[Any], action_space: Space[Any]) -> None:
+        self.num_envs = settings.num_envs
+        self._settings = settings
+        self._encoder = ObservationEncoder(observation_space, settings.env)
+        self._decoder = ActionDecoder(action_space)
+        self.observation_space: Space[Any] = self._encoder.space
+        self.action_space = self._decoder.space
+        self._ended = np.zeros(settings.num_envs, dtype=np.bool_)
+        self._steps = 0
+
+    def _checked_observations(self, observations: Any) -> np.ndarray:
+        try:
+            rows = self._encoder.encode_rows(np.asarray(observations), self.num_envs)
+        except BadAnswerError as error:
+            raise self._failure(str(error)) from error
+        if not all_finite(rows):
+            raise self._failure(f"expected finite observations, got {first_not_finite(rows)}", rows)
+        return rows
+
+    def _checked_rewards(self, rewards: Any) -> np.ndarray:
+        scores = np.asarray(rewards, dtype=np.float64)
+        if scores.shape != (self.num_envs,):
+            raise self._failure(f"expected rewards of shape {(self.num_envs,)}, got {scores.shape}")
+        if not all_finite(scores):
+            raise self._failure(f"expected finite rewards, got {first_not_finite(scores)}", scores)
+        return scores
+
+    def _failure(self, what: str, rows: np.ndarray | None = None) -> EnvironmentFailedError:
+        env = "envs" if rows is None else f"env {np.argwhere(~np.isfinite(rows))[0][0]}"
+        return EnvironmentFailedError(f"{self._settings.env}: {env} failed at step {self._steps}: {what}")
 
 
 @contextmanager

@@ -9,50 +9,41 @@ What EnvPool 1.2 does, and what is therefore done here:
   read from the number of lives and the game goes on, as it does with ale-py.
 - An end at the time limit counts as truncated even if the game is over; for Atari `info["terminated"]` knows better.
 - Procgen's games know their own time limit. The option for it cuts nothing and only turns ends into truncations.
-- Drawing a MuJoCo env without OpenGL ends the process, so it makes no pictures here.
+- Drawing a MuJoCo env without OpenGL ends the process, so it makes no images here.
 """
 
+import ctypes
+from contextlib import suppress
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Space
 
-from swell.envs.actions import ActionDecoder
-from swell.envs.base import EnvSettings, EnvStep, ResumeTier
-from swell.envs.checked import one_line
+from swell.envs.checked import CheckedVectorEnvs, one_line
+from swell.envs.contract import MAX_ATARI_STEPS, EnvSettings, EnvStep, ResumeTier, env_seeds, learner_rewards
 from swell.envs.ids import env_family
-from swell.envs.observations import BadAnswerError, ObservationEncoder, all_finite, first_not_finite
-from swell.envs.qt_runtime import HOW_TO_GET_QT, load_qt
-from swell.envs.seeds import env_seeds
-from swell.envs.steps import learner_rewards
 from swell.errors import ConfigError, EnvironmentFailedError
 
-MAX_ATARI_STEPS = 27_000
-"""108,000 frames: half an hour of play, the limit behind every published score."""
+QT_LIBRARY = "libQt5Gui.so.5"
+HOW_TO_GET_QT = "`apt install libqt5gui5` or `dnf install qt5-qtbase`; without root rights `pip install PyQt5-Qt5`"
 
 
-class EnvPoolEnvs:
+class EnvPoolEnvs(CheckedVectorEnvs):
     """A batch of envs of one task of EnvPool's."""
 
     resume_tier: ResumeTier = "continuing"
 
     def __init__(self, settings: EnvSettings) -> None:
-        self.num_envs = settings.num_envs
-        self._settings = settings
         self._family = env_family(settings.env)
         self._options = _task_options(settings)
         self._envpool = _import_envpool(settings.env)
         self._task = _task_name(self._envpool, settings.env)
-        spec = self._make(self._envpool.make_spec)
-        self._encoder = ObservationEncoder(spec.gymnasium_observation_space, settings.env)
-        self._decoder = ActionDecoder(spec.gymnasium_action_space)
-        self.observation_space: Space[Any] = self._encoder.space
-        self.action_space = self._decoder.space
+        spec = self._make(self._envpool.make_spec, settings)
+        super().__init__(settings, spec.gymnasium_observation_space, spec.gymnasium_action_space)
         self._pool: Any = None
-        self._ended = np.zeros(self.num_envs, dtype=np.bool_)
         self._lives = np.zeros(self.num_envs, dtype=np.int64)
-        self._steps = 0
 
     def reset(self) -> np.ndarray:
         return self._restart(resume_count=0)
@@ -68,7 +59,7 @@ class EnvPoolEnvs:
             terminated = self._atari_terminations(info, reset_rows)
         scores = np.where(reset_rows, 0.0, self._checked_rewards(rewards))
         return EnvStep(
-            observations=self._checked(observations),
+            observations=self._checked_observations(observations),
             rewards=learner_rewards(scores, self._settings.clip_rewards),
             terminated=terminated,
             truncated=truncated & ~terminated,
@@ -94,20 +85,20 @@ class EnvPoolEnvs:
     def _restart(self, resume_count: int) -> np.ndarray:
         self.close()
         seeds = env_seeds(self._settings.seed, resume_count, self.num_envs)
-        self._pool = self._make(self._envpool.make_gymnasium, seed=seeds)
+        self._pool = self._make(self._envpool.make_gymnasium, self._settings, seed=seeds)
         observations, info = self._pool.reset()
         self._ended = np.zeros(self.num_envs, dtype=np.bool_)
         self._lives = info.get("lives", self._lives)
-        return self._checked(observations)
+        return self._checked_observations(observations)
 
-    def _make(self, maker: Any, **options: Any) -> Any:
-        options |= {"num_envs": self.num_envs, "num_threads": self._settings.threads, **self._options}
+    def _make(self, maker: Any, settings: EnvSettings, **options: Any) -> Any:
+        options |= {"num_envs": settings.num_envs, "num_threads": settings.threads, **self._options}
         try:
             return maker(self._task, **options)
         except Exception as error:
             if isinstance(error, ImportError) and "Qt" in str(error):
-                raise ConfigError(f"{self._settings.env} needs the Qt 5 libraries: {HOW_TO_GET_QT}") from error
-            raise EnvironmentFailedError(f"{self._settings.env} could not be made: {one_line(error)}") from error
+                raise ConfigError(f"{settings.env} needs the Qt 5 libraries: {HOW_TO_GET_QT}") from error
+            raise EnvironmentFailedError(f"{settings.env} could not be made: {one_line(error)}") from error
 
     def _atari_terminations(self, info: dict[str, Any], reset_rows: np.ndarray) -> np.ndarray:
         """Where the game is over and, if the settings say so, where a life was lost."""
@@ -118,24 +109,19 @@ class EnvPoolEnvs:
             return game_over
         return game_over | ((lives < lives_before) & ~reset_rows)
 
-    def _checked(self, observations: Any) -> np.ndarray:
-        try:
-            rows = self._encoder.encode_rows(np.asarray(observations), self.num_envs)
-        except BadAnswerError as error:
-            raise self._failure(str(error)) from error
-        if not all_finite(rows):
-            raise self._failure(f"expected finite observations, got {first_not_finite(rows)}", rows)
-        return rows
 
-    def _checked_rewards(self, rewards: np.ndarray) -> np.ndarray:
-        scores = rewards.astype(np.float64)
-        if not all_finite(scores):
-            raise self._failure(f"expected finite rewards, got {first_not_finite(scores)}", scores)
-        return scores
+def load_qt() -> None:
+    """Loads Qt from the PyQt5-Qt5 wheel where the system has none, so that EnvPool finds it by name.
 
-    def _failure(self, what: str, rows: np.ndarray | None = None) -> EnvironmentFailedError:
-        env = "envs" if rows is None else f"env {np.argwhere(~np.isfinite(rows))[0][0]}"
-        return EnvironmentFailedError(f"{self._settings.env}: {env} failed at step {self._steps}: {what}")
+    Procgen draws with Qt 5, which EnvPool does not bring along and looks for only once, when it is imported: this has
+    to come first. Elsewhere than on Linux it does nothing.
+    """
+    try:
+        ctypes.CDLL(QT_LIBRARY)
+    except OSError:
+        with suppress(OSError):  # the wheel's Qt in turn may miss libGL: EnvPool says that Qt is missing
+            for path in _wheel_libraries():
+                ctypes.CDLL(str(path))
 
 
 def _task_options(settings: EnvSettings) -> dict[str, Any]:
@@ -181,3 +167,9 @@ def _task_name(envpool: Any, env_id: str) -> str:
     if name not in envpool.list_all_envs():
         raise ConfigError(f"backend must be gymnasium or auto for {env_id}: envpool does not have it")
     return name
+
+
+def _wheel_libraries() -> list[Path]:
+    spec = find_spec("PyQt5")
+    places = spec.submodule_search_locations if spec is not None else None
+    return [path for place in places or [] if (path := Path(place) / "Qt5" / "lib" / QT_LIBRARY).exists()]

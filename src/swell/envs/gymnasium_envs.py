@@ -1,8 +1,17 @@
-"""Chooses how the envs of a Gymnasium id are run together."""
+"""Gymnasium ids: the env's own vectorised version, or single envs one after the other in this process."""
 
-from swell.envs.base import EnvSettings, VectorEnv
-from swell.envs.entry_point import EntryPointEnvs, has_entry_point
-from swell.envs.looped import LoopedEnvs
+from dataclasses import replace
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box
+from gymnasium.vector import AutoresetMode
+
+from swell.envs.capture import capture, restore
+from swell.envs.checked import CheckedVectorEnvs, gymnasium_options, make_checked, naming_construction, one_line
+from swell.envs.contract import EnvSettings, EnvStep, ResumeTier, VectorEnv, env_seeds, learner_rewards, same_step
+from swell.envs.resume_check import resume, resume_tier_of, save
 
 
 def make_gymnasium_envs(settings: EnvSettings) -> VectorEnv:
@@ -14,3 +23,164 @@ def make_gymnasium_envs(settings: EnvSettings) -> VectorEnv:
     if has_entry_point(settings):
         return EntryPointEnvs(settings)
     return LoopedEnvs(settings)
+
+
+class LoopedEnvs:
+    """A loop of our own rather than gymnasium's SyncVectorEnv: less to save, and no infos to merge."""
+
+    def __init__(self, settings: EnvSettings) -> None:
+        self.num_envs = settings.num_envs
+        self._settings = settings
+        self._envs = [make_checked(settings, index) for index in range(settings.num_envs)]
+        self.observation_space = self._envs[0].observation_space
+        self.action_space = self._envs[0].action_space
+        self._shape = (self.num_envs, *(self.observation_space.shape or ()))
+
+    @property
+    def resume_tier(self) -> ResumeTier:
+        return resume_tier_of(LoopedEnvs, self._settings)
+
+    def reset(self) -> np.ndarray:
+        return self.restart(resume_count=0)
+
+    def step(self, actions: np.ndarray) -> EnvStep:
+        final_observations = np.empty(self._shape, dtype=self.observation_space.dtype)
+        scores = np.empty(self.num_envs)
+        terminated = np.zeros(self.num_envs, dtype=np.bool_)
+        truncated = np.zeros(self.num_envs, dtype=np.bool_)
+        ended: list[int] = []
+        for index, (env, action) in enumerate(zip(self._envs, actions, strict=True)):
+            final_observations[index], scores[index], is_terminal, out_of_time, _ = env.step(action)
+            if is_terminal or out_of_time:
+                (terminated if is_terminal else truncated)[index] = True
+                ended.append(index)
+        observations = self._reset_ended(final_observations, ended)
+        return same_step(observations, final_observations, scores, terminated, truncated, self._settings.clip_rewards)
+
+    def render(self) -> np.ndarray | None:
+        return None if self._settings.render_mode is None else np.asarray(self._envs[0].render())
+
+    def close(self) -> None:
+        for env in self._envs:
+            env.close()
+
+    def saved_state(self) -> dict[str, Any]:
+        return {"envs": [env.saved_state for env in self._envs]}
+
+    def restore_state(self, state: dict[str, Any]) -> None:
+        self.reset()  # some envs create what is restored only here
+        for env, env_state in zip(self._envs, state["envs"], strict=True):
+            env.saved_state = env_state
+
+    def state_dict(self) -> dict[str, Any]:
+        return save(self)
+
+    def load_state_dict(self, state: dict[str, Any], resume_count: int) -> np.ndarray | None:
+        return resume(self, state, resume_count)
+
+    def restart(self, resume_count: int) -> np.ndarray:
+        seeds = env_seeds(self._settings.seed, resume_count, self.num_envs)
+        return np.stack([env.reset(seed=seed)[0] for env, seed in zip(self._envs, seeds, strict=True)])
+
+    def _reset_ended(self, observations: np.ndarray, ended: list[int]) -> np.ndarray:
+        """Resets these envs; the given observations are left as they are."""
+        if not ended:
+            return observations
+        observations = observations.copy()
+        for index in ended:
+            observations[index] = self._envs[index].reset()[0]
+        return observations
+
+
+class EntryPointEnvs(CheckedVectorEnvs):
+    """The env's own vector env, whichever way it resets itself."""
+
+    def __init__(self, settings: EnvSettings) -> None:
+        self._envs = _make_vector_env(settings)
+        self._resets_at_once = self._envs.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
+        super().__init__(settings, self._envs.single_observation_space, self._envs.single_action_space)
+
+    @property
+    def resume_tier(self) -> ResumeTier:
+        return resume_tier_of(EntryPointEnvs, self._settings)
+
+    def reset(self) -> np.ndarray:
+        return self.restart(resume_count=0)
+
+    def step(self, actions: np.ndarray) -> EnvStep:
+        self._steps += 1
+        try:
+            observations, rewards, terminated, truncated, info = self._envs.step(self._decoder.decode(actions))
+        except Exception as error:
+            raise self._failure(one_line(error)) from error
+        reset_rows = np.zeros_like(self._ended) if self._resets_at_once else self._ended
+        self._ended = terminated | truncated
+        observations = self._checked_observations(observations)
+        scores = np.where(reset_rows, 0.0, self._checked_rewards(rewards))
+        return EnvStep(
+            observations=observations,
+            rewards=learner_rewards(scores, self._settings.clip_rewards),
+            terminated=terminated,
+            truncated=truncated & ~terminated,
+            valid=~reset_rows,
+            scores=scores,
+            episode_over=self._ended.copy(),
+            final_observations=self._final_observations(observations, info) if self._resets_at_once else None,
+        )
+
+    def render(self) -> np.ndarray | None:
+        if self._settings.render_mode is None:
+            return None
+        frames: Any = self._envs.render()
+        return np.asarray(frames[0])
+
+    def close(self) -> None:
+        self._envs.close()
+
+    def saved_state(self) -> dict[str, Any]:
+        return {"steps": self._steps, "ended": self._ended.copy(), "envs": capture(self._envs)}
+
+    def restore_state(self, state: dict[str, Any]) -> None:
+        self.reset()  # some envs create what is restored only here
+        self._steps = state["steps"]
+        self._ended = state["ended"].copy()
+        restore(self._envs, state["envs"])
+
+    def state_dict(self) -> dict[str, Any]:
+        return save(self)
+
+    def load_state_dict(self, state: dict[str, Any], resume_count: int) -> np.ndarray | None:
+        return resume(self, state, resume_count)
+
+    def restart(self, resume_count: int) -> np.ndarray:
+        (seed,) = env_seeds(self._settings.seed, resume_count, 1)
+        self._ended = np.zeros(self.num_envs, dtype=np.bool_)
+        try:
+            observations, _ = self._envs.reset(seed=seed)
+        except Exception as error:
+            raise self._failure(one_line(error)) from error
+        return self._checked_observations(observations)
+
+    def _final_observations(self, observations: np.ndarray, info: dict[str, Any]) -> np.ndarray:
+        if not self._ended.any():
+            return observations
+        final_observations = observations.copy()
+        for index in np.flatnonzero(self._ended):
+            final_observations[index] = self._encoder.encode(info["final_obs"][index])
+        return final_observations
+
+
+def has_entry_point(settings: EnvSettings) -> bool:
+    """Whether there is a vectorised version that can be used here: its observations are arrays and it resets itself."""
+    if gymnasium.spec(settings.env.rpartition(":")[2]).vector_entry_point is None:
+        return False
+    envs = _make_vector_env(replace(settings, num_envs=1))
+    usable = isinstance(envs.single_observation_space, Box)
+    usable &= envs.metadata.get("autoreset_mode") in (AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP)
+    envs.close()
+    return usable
+
+
+def _make_vector_env(settings: EnvSettings) -> Any:
+    with naming_construction(settings.env):
+        return gymnasium.make_vec(settings.env, settings.num_envs, "vector_entry_point", **gymnasium_options(settings))

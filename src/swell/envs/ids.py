@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from itertools import product
 from typing import Any, Literal
 
-from swell.envs.base import Backend
+from swell.envs.contract import Backend
 from swell.errors import ConfigError
 
 EnvFamily = Literal["atari", "minatar", "classic", "mujoco", "procgen", "other"]
@@ -168,19 +168,19 @@ def _registered_id(env_id: str) -> str:
     """The id in Gymnasium's registry, which is read only here because importing it takes a third of a second."""
     import gymnasium
 
-    if ":" in env_id:
-        _import_module_of(env_id)
-    specs = {known_id: spec for known_id, spec in gymnasium.registry.items() if not _belongs_to_a_backend(spec)}
+    names_a_module = ":" in env_id
+    if names_a_module:
+        _import_registering_module(env_id)
+    # ale-py and MinAtar register raw envs, some under old names, which our backends would not preprocess
+    raw = ("ale_py", "minatar")
+    specs = {spec_id: spec for spec_id, spec in gymnasium.registry.items() if not str(spec.entry_point).startswith(raw)}
     spec = _find_spec_in(specs, env_id.rpartition(":")[2])
     if spec is None:
-        raise ConfigError(_unknown_env(env_id, specs))
+        suggestions = _suggestions(env_id, specs)
+        hint = f"; did you mean {', '.join(suggestions)}?" if suggestions else ""
+        raise ConfigError(f"unknown env {env_id!r}{hint}")
     _require_gymnasium_extra(spec)
-    return env_id if ":" in env_id else spec.id
-
-
-def _belongs_to_a_backend(spec: Any) -> bool:
-    """ale-py and MinAtar register raw envs, some under old names, which our backends would not preprocess."""
-    return str(spec.entry_point).startswith(("ale_py", "minatar"))
+    return env_id if names_a_module else spec.id
 
 
 def _find_spec_in(specs: dict[str, Any], env_id: str) -> Any | None:
@@ -191,18 +191,12 @@ def _find_spec_in(specs: dict[str, Any], env_id: str) -> Any | None:
     return max(versions, key=lambda spec: spec.version or 0, default=None)
 
 
-def _import_module_of(env_id: str) -> None:
+def _import_registering_module(env_id: str) -> None:
     module = env_id.partition(":")[0]
     try:
         importlib.import_module(module)
     except ImportError as error:
         raise ConfigError(f"env {env_id!r}: cannot import module {module!r}: {error}") from error
-
-
-def _unknown_env(env_id: str, registered: Iterable[str]) -> str:
-    suggestions = _suggestions(env_id, registered)
-    hint = f"; did you mean {', '.join(suggestions)}?" if suggestions else ""
-    return f"unknown env {env_id!r}{hint}"
 
 
 def _suggestions(env_id: str, registered: Iterable[str]) -> list[str]:

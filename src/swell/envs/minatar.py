@@ -6,11 +6,9 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete, Space
 from minatar import Environment
 
-from swell.envs.base import EnvSettings, EnvStep, ResumeTier
 from swell.envs.capture import capture, restore
+from swell.envs.contract import EnvSettings, EnvStep, ResumeTier, env_seeds, same_step
 from swell.envs.ids import minatar_game
-from swell.envs.seeds import env_seeds
-from swell.envs.steps import same_step
 
 STICKY_ACTIONS = 0.1
 """MinAtar's own chance that an action is repeated, used unless the settings ask for a larger one than zero."""
@@ -30,7 +28,8 @@ class MinAtarEnvs:
         self.num_envs = settings.num_envs
         self._settings = settings
         self._limit = settings.max_episode_steps or MAX_EPISODE_STEPS
-        self._games = [_make_game(settings) for _ in range(settings.num_envs)]
+        game, sticky_actions = minatar_game(settings.env), settings.sticky_actions or STICKY_ACTIONS
+        self._games = [Environment(game, sticky_action_prob=sticky_actions) for _ in range(settings.num_envs)]
         first = self._games[0]
         self._actions = first.minimal_action_set() if settings.env.endswith("-v1") else list(range(6))
         self._episode_steps = np.zeros(settings.num_envs, dtype=np.int64)
@@ -54,7 +53,7 @@ class MinAtarEnvs:
     def render(self) -> np.ndarray | None:
         if self._settings.render_mode is None:
             return None
-        return _picture(self._games[0].state())
+        return _image(self._games[0].state())
 
     def close(self) -> None: ...
 
@@ -93,12 +92,8 @@ class MinAtarEnvs:
         return observations
 
 
-def _make_game(settings: EnvSettings) -> Environment:
-    return Environment(minatar_game(settings.env), sticky_action_prob=settings.sticky_actions or STICKY_ACTIONS)
-
-
-def _picture(state: np.ndarray) -> np.ndarray:
-    """An RGB picture of a [10, 10, channels] state; each channel has a colour of its own."""
+def _image(state: np.ndarray) -> np.ndarray:
+    """An RGB image of a [10, 10, channels] state; each channel has a colour of its own."""
     channels = state.shape[2]
     hues = np.linspace(0, 2 * np.pi, channels, endpoint=False)[:, None] + np.array([0, 2, 4]) * np.pi / 3
     colours = np.vstack([np.zeros(3), 155 + 100 * np.cos(hues)]).astype(np.uint8)

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from swell.envs.base import EnvSettings, EnvStep, ResumeTier, VectorEnv
 from swell.envs.capture import NotPlainError
+from swell.envs.contract import EnvSettings, ResumeTier, VectorEnv
 
 EPISODE_STEPS = 16
 """Short, so that the trial goes through several episode ends: there the envs draw random numbers."""
@@ -62,8 +62,9 @@ def _tried_tier(kind: Callable[[EnvSettings], SavableEnvs], trial: EnvSettings) 
 def restores_exactly(original: SavableEnvs, restored: SavableEnvs) -> bool:
     """Whether the second envs, after taking over the state of the first, go on exactly like them."""
     original.reset()
-    original.action_space.seed(0)
-    actions = [_sample_actions(original) for _ in range(STEPS_BEFORE + STEPS_AFTER)]
+    space = original.action_space
+    space.seed(0)
+    actions = [np.stack([space.sample() for _ in range(original.num_envs)]) for _ in range(STEPS_BEFORE + STEPS_AFTER)]
     for action in actions[:STEPS_BEFORE]:
         original.step(action)
     state = original.saved_state()
@@ -73,7 +74,7 @@ def restores_exactly(original: SavableEnvs, restored: SavableEnvs) -> bool:
     except NotPlainError:
         return False
     steps = [restored.step(action) for action in actions[STEPS_BEFORE:]]
-    same_steps = all(map(_same_step, expected, steps))
+    same_steps = all(same_state(list(first), list(second)) for first, second in zip(expected, steps, strict=True))
     return same_steps and same_state(original.saved_state(), restored.saved_state())
 
 
@@ -88,11 +89,3 @@ def same_state(first: Any, second: Any) -> bool:
     if isinstance(first, list):
         return len(first) == len(second) and all(map(same_state, first, second))
     return first == second
-
-
-def _same_step(first: EnvStep, second: EnvStep) -> bool:
-    return same_state(list(first), list(second))
-
-
-def _sample_actions(envs: SavableEnvs) -> np.ndarray:
-    return np.stack([envs.action_space.sample() for _ in range(envs.num_envs)])

@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
-from swell.envs.base import EnvSettings, EnvStep, ResumeTier
 from swell.envs.checked import make_checked, one_line
-from swell.envs.looped import LoopedEnvs
+from swell.envs.contract import EnvSettings, EnvStep, ResumeTier, env_seeds, same_step
+from swell.envs.gymnasium_envs import LoopedEnvs
 from swell.envs.resume_check import resume, resume_tier_of, save
-from swell.envs.seeds import env_seeds
-from swell.envs.steps import same_step
 from swell.errors import EnvironmentFailedError, SwellError
 
 TIMEOUT_SECONDS = 60.0
@@ -104,8 +102,8 @@ class WorkerEnvs:
             return str(error)
         where = f"at step {self._steps}"
         if isinstance(error, WorkerTimeoutError):
-            hung = [index for index, pipe in enumerate(self._envs.parent_pipes) if not pipe.poll()]
-            return f"{self._settings.env}: env {_listed(hung)} gave no answer for {self._timeout:g} s {where}"
+            hung = ", ".join(str(index) for index, pipe in enumerate(self._envs.parent_pipes) if not pipe.poll())
+            return f"{self._settings.env}: env {hung} gave no answer for {self._timeout:g} s {where}"
         if isinstance(error, EOFError | OSError):
             return f"{self._settings.env}: {self._deaths()} {where}"
         return f"{self._settings.env}: envs failed {where}: {one_line(error)}"
@@ -122,10 +120,6 @@ class WorkerEnvs:
             process.kill()
             process.join()
         self._envs.closed = True
-
-
-def _listed(indices: list[int]) -> str:
-    return ", ".join(map(str, indices))
 
 
 def _cause_of_death(exit_code: int) -> str:

@@ -1,12 +1,14 @@
-"""What several tests compare: states after a checkpoint, envs that go on alike, transitions as a learner sees them."""
+"""What several tests of envs compare: saved states, envs that go on alike, transitions, and what a failure says."""
 
 import json
 from typing import Any
 
 import numpy as np
+import pytest
 
 from swell.envs import VectorEnv
 from swell.envs.resume_check import same_state
+from swell.errors import EnvironmentFailedError
 
 
 def through_json(state: Any) -> Any:
@@ -50,3 +52,15 @@ def transitions(envs: VectorEnv, count: int) -> list[list[tuple]]:
         observations = step.observations
     envs.close()
     return [row[:count] for row in rows]
+
+
+def play(envs, steps: int = 5) -> None:
+    envs.reset()
+    for _ in range(steps):
+        envs.step(np.zeros(envs.num_envs, dtype=np.int64))
+
+
+def failure_of(envs) -> str:
+    with pytest.raises(EnvironmentFailedError) as caught:
+        play(envs)
+    return str(caught.value)

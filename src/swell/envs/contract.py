@@ -1,11 +1,14 @@
-"""What every environment backend looks like from inside: one batch of envs, one convention for episode ends."""
+"""What every backend agrees on: settings, one batch of envs, one convention for episode ends, seeds.
+
+NumPy is imported by the functions that need it: a command line that only names envs must not wait for it.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-if TYPE_CHECKING:  # a command line that only names envs must not pay for these imports
+if TYPE_CHECKING:
     import numpy as np
     from gymnasium.spaces import Space
 
@@ -19,6 +22,9 @@ ResumeTier = Literal["exact", "replay", "continuing"]
 
 Backend = Literal["auto", "gymnasium", "envpool"]
 """Who runs the envs. `auto` is ale-py for Atari, EnvPool for Procgen, which nobody else has, Gymnasium for the rest."""
+
+MAX_ATARI_STEPS = 27_000
+"""108,000 frames: half an hour of play, the limit behind every published score."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +99,51 @@ class VectorEnv(Protocol):
         ...
 
     def render(self) -> np.ndarray | None:
-        """An RGB picture of the first env, where the settings asked for one."""
+        """An RGB image of the first env, where the settings asked for one."""
         ...
 
     def close(self) -> None: ...
+
+
+def learner_rewards(scores: np.ndarray, clip_rewards: bool) -> np.ndarray:
+    """The rewards that the learner sees: their signs, where the settings ask for clipping."""
+    import numpy as np
+
+    return (np.sign(scores) if clip_rewards else scores).astype(np.float32)
+
+
+def same_step(
+    observations: np.ndarray,
+    final_observations: np.ndarray,
+    scores: np.ndarray,
+    terminated: np.ndarray,
+    truncated: np.ndarray,
+    clip_rewards: bool,
+) -> EnvStep:
+    """A step after which ended envs have already been reset, so that every row is a transition."""
+    import numpy as np
+
+    return EnvStep(
+        observations=observations,
+        rewards=learner_rewards(scores, clip_rewards),
+        terminated=terminated,
+        truncated=truncated,
+        valid=np.ones(len(scores), dtype=np.bool_),
+        scores=scores,
+        episode_over=terminated | truncated,
+        final_observations=final_observations,
+    )
+
+
+def env_seeds(seed: int, resume_count: int, num_envs: int) -> list[int]:
+    """One seed per env. A resumed run gets others, so that it does not play its first episodes again."""
+    from numpy.random import SeedSequence
+
+    return [int(word) >> 1 for word in SeedSequence((seed, resume_count)).generate_state(num_envs)]
+
+
+def episode_seed(seed: int, resume_count: int, env_index: int, episode: int) -> int:
+    """The seed of one episode of one env; 31 bits, because ALE takes a signed int."""
+    from numpy.random import SeedSequence
+
+    return int(SeedSequence((seed, resume_count, env_index, episode)).generate_state(1)[0]) >> 1

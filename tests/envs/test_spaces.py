@@ -1,13 +1,12 @@
-"""Actions reach every env in its own type and shape, however the learner sends them."""
+"""Observations that fit float32 pass and others are named; actions reach every env in its own type and shape."""
 
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
+from registered_envs import ACTION_SPACES
 
-from swell.envs.actions import ActionDecoder
-from swell.envs.entry_point import EntryPointEnvs
-
-from .scripted_envs import ACTION_SPACES
+from swell.envs.gymnasium_envs import EntryPointEnvs
+from swell.envs.spaces import ActionDecoder, BadAnswerError, ObservationEncoder
 
 SENT_AND_OBSERVED = {
     "Float32": ([[0.5, -2.0], [1.0, 0.25]], [[0.5, -2.0], [1.0, 0.25]]),
@@ -82,3 +81,25 @@ def test_continuous_classic_control_plays(env_id, torque, make, actions_for):
     steps = [envs.step(actions) for actions in actions_for(envs, 20)]
     assert len(np.unique([step.rewards for step in steps])) == 60
     assert all(step.observations.shape == (3, *envs.observation_space.shape) for step in steps)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "largest"), [(np.float16, 6e4), (np.float32, 3e38), (np.float64, 3e38), (np.longdouble, 3e38)]
+)
+@pytest.mark.filterwarnings("error")
+def test_finite_numbers_within_float32_pass(dtype, largest):
+    for value in (0.0, -1.5, 6e4, 1e25, -3e38):
+        observation = np.clip(np.array([0.0, value]), -largest, largest).astype(dtype)
+        encoded = ObservationEncoder(Box(-np.inf, np.inf, (2,), np.float64), "env").encode(observation)
+        assert encoded.dtype == np.float32
+        assert encoded.tolist() == observation.astype(np.float32).tolist()
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 4e38, -1e300])
+@pytest.mark.filterwarnings("error")
+def test_other_numbers_do_not(dtype, value):
+    with np.errstate(over="ignore"):
+        observation = np.array([0.0, value]).astype(dtype)
+    with pytest.raises(BadAnswerError, match=r"expected a finite observation, got (nan|inf|-inf) at \(1,\)"):
+        ObservationEncoder(Box(-np.inf, np.inf, (2,), np.float64), "env").encode(observation)

@@ -1,10 +1,10 @@
-"""Observations as the networks want them: one array per env, of bytes, booleans or float32."""
+"""Observations as the networks want them, one array per env, and actions as the envs want them."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
-from gymnasium.spaces import Box, Space
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, flatten, flatten_space
 
 from swell.errors import ConfigError
 
@@ -53,7 +53,7 @@ class ObservationEncoder:
     def _flattened(self, observation: Any) -> np.ndarray:
         if not self._source.contains(observation):
             raise BadAnswerError(f"expected an observation in {self._source}, got {repr(observation)[:80]}")
-        return np.asarray(spaces.flatten(self._source, observation))
+        return np.asarray(flatten(self._source, observation))
 
     def _converted(self, array: np.ndarray) -> np.ndarray:
         if array.dtype == self._dtype:
@@ -64,9 +64,35 @@ class ObservationEncoder:
         return _cast(array, self._dtype)
 
 
+class ActionDecoder:
+    """Learners count choices from zero, send several of them as one vector, and send numbers as float32.
+
+    `space` is the action space of the env in these terms. `decode` takes the action of one env or a batch of them; an
+    array that it returns is new, because some envs write into the actions they get. What is neither `Discrete`,
+    `MultiDiscrete`, `MultiBinary` nor a `Box` of floats stays as it is: no learner plays it.
+    """
+
+    def __init__(self, space: Space[Any]) -> None:
+        self.space: Space[Any] = space
+        self.decode: Callable[[Any], Any] = lambda action: action
+        if isinstance(space, Discrete):
+            self.space = Discrete(int(space.n))
+            if space.start != 0:
+                self.decode = lambda action: action + space.start
+        elif isinstance(space, MultiDiscrete):
+            self.space = MultiDiscrete(space.nvec.ravel())
+            self.decode = _choices_decoder(space, space.start)
+        elif isinstance(space, MultiBinary):
+            self.space = MultiBinary(int(np.prod(space.shape)))
+            self.decode = _choices_decoder(space, np.zeros(1))
+        elif isinstance(space, Box) and np.dtype(space.dtype).kind == "f":
+            self.space = Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
+            self.decode = _numbers_decoder(space)
+
+
 def _flat_box(space: Space[Any], env_id: str) -> Box:
     try:
-        flat = spaces.flatten_space(space)
+        flat = flatten_space(space)
     except NotImplementedError:
         flat = None
     if not isinstance(flat, Box):
@@ -97,3 +123,20 @@ def first_not_finite(array: np.ndarray) -> str:
     """Names the first bad number of an array and its place, as in `nan at (2,)`."""
     place = tuple(np.argwhere(~np.isfinite(array))[0].tolist())
     return f"{array[place]} at {place}"
+
+
+def _choices_decoder(space: Space[Any], first: np.ndarray) -> Callable[[Any], Any]:
+    shape, dtype, first = space.shape or (), space.dtype, first.astype(space.dtype)
+
+    def decode(action: np.ndarray) -> np.ndarray:
+        return action.reshape(*action.shape[:-1], *shape).astype(dtype) + first
+
+    return decode
+
+
+def _numbers_decoder(space: Box) -> Callable[[Any], Any]:
+    """Rounded to float32, a bound may lie a little outside of itself, so other types are clipped again."""
+    dtype, low, high = np.dtype(space.dtype), space.low, space.high
+    if dtype == np.float32:
+        return lambda action: action.astype(np.float32)
+    return lambda action: np.clip(action.astype(dtype), low, high)

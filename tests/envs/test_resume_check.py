@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
+from env_comparisons import goes_on_alike, through_json
 
 from swell.envs.resume_check import same_state
-
-from .comparisons import goes_on_alike, through_json
 
 EXACT = [
     "CartPole-v1",
@@ -41,17 +40,6 @@ def test_a_pending_reset_is_restored_too(make, actions_for):
         continue
     restored.load_state_dict(through_json(original.state_dict()), resume_count=1)
     assert goes_on_alike(original, restored, [next(steps) for _ in range(3)])
-
-
-def test_envs_in_workers_are_restored_exactly(make, actions_for):
-    original = make("Acrobot-v1", seed=1, asynchronous=True, max_episode_steps=30)
-    original.reset()
-    actions = actions_for(original, 90)
-    for row in actions[:40]:
-        original.step(row)
-    restored = make("Acrobot-v1", seed=1, asynchronous=True, max_episode_steps=30)
-    assert restored.load_state_dict(through_json(original.state_dict()), resume_count=1) is None
-    assert goes_on_alike(original, restored, actions[40:])
 
 
 @pytest.mark.parametrize(

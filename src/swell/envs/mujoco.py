@@ -1,4 +1,6 @@
-"""The state of a MuJoCo simulation as plain data, and back, to the last bit.
+"""MuJoCo: its warnings as Python warnings, and the state of a simulation as plain data and back, to the last bit.
+
+By itself MuJoCo appends its warnings to a file in the working directory.
 
 MuJoCo promises the same future from the same integration state, which holds positions, velocities, controls, time and
 the forces from which its solver starts. An env also reads quantities that the last step left behind: `Ant-v5` takes
@@ -6,6 +8,8 @@ its speed from where the body was, before the last integration. Computing these 
 the present, so they are saved as well and put back as they were.
 """
 
+import warnings
+from contextlib import suppress
 from typing import Any, cast
 
 import mujoco as untyped_mujoco
@@ -26,6 +30,15 @@ READ_BETWEEN_STEPS = tuple(
 """Fields of MjData with a fixed size that an env may look at before it lets time go on."""
 
 INTEGRATION = int(mujoco.mjtState.mjSTATE_INTEGRATION)
+
+OLD_MODELS = "compiler attribute 'settotalmass' is deprecated"
+"""Said of the models that Gymnasium ships; nothing for a user to act on."""
+
+
+def route_mujoco_warnings() -> None:
+    """A handler that somebody else has set stays."""
+    if mujoco.get_mju_user_warning() is None:
+        mujoco.set_mju_user_warning(_warn)
 
 
 def capture_simulation(data: Any) -> dict[str, np.ndarray]:
@@ -48,3 +61,10 @@ def restore_simulation(data: Any, state: dict[str, np.ndarray]) -> None:
 
 def _left_behind(data: Any) -> list[np.ndarray]:
     return [getattr(data, name) for name in READ_BETWEEN_STEPS]
+
+
+def _warn(message: str) -> None:
+    if message.startswith(OLD_MODELS):
+        return
+    with suppress(Warning):  # where warnings are errors, one that leaves this function ends the process
+        warnings.warn(f"MuJoCo: {message}", stacklevel=2)

@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete
-
-from .scripted_envs import CountingEnv
+from registered_envs import CountingEnv
 
 LIVES_LOST_AT = (2, 4)
 GAME_OVER_AT = 6

@@ -1,17 +1,19 @@
 """What we make of EnvPool's answers, on a stand-in for the package; test_envpool_itself.py asks the package."""
 
+import ctypes
+import importlib
 import sys
 
 import numpy as np
 import pytest
+from env_comparisons import transitions
+from fake_envpool import fake_envpool
 
 import swell.envs.ids as ids
 from swell.envs import EnvSettings
-from swell.envs.looped import LoopedEnvs
+from swell.envs.envpool_envs import QT_LIBRARY, load_qt
+from swell.envs.gymnasium_envs import LoopedEnvs
 from swell.errors import ConfigError, EnvironmentFailedError
-
-from .comparisons import transitions
-from .fake_envpool import fake_envpool
 
 
 @pytest.fixture
@@ -121,12 +123,12 @@ def test_runs_on_envpool_only_continue(envpool, make):
     assert envs.state_dict() == {}
 
 
-def test_only_envs_asked_to_render_make_a_picture(envpool, make):
+def test_only_envs_asked_to_render_make_an_image(envpool, make):
     for name, shape in (("coinrun", (4, 6, 3)), ("HalfCheetah-v5", None)):
         envs = make(name, backend="envpool", render_mode="rgb_array")
         envs.reset()
-        picture = envs.render()
-        assert (None if picture is None else picture.shape) == shape
+        image = envs.render()
+        assert (None if image is None else image.shape) == shape
     assert make("coinrun").render() is None
 
 
@@ -171,3 +173,37 @@ def test_a_fault_stops_the_run_and_says_where(envpool, make):
     envpool.pools[-1].fault = RuntimeError("the motor\nis on fire")
     with pytest.raises(EnvironmentFailedError, match="envs failed at step 4: RuntimeError: the motor is on fire"):
         envs.step(np.zeros(2, dtype=np.int64))
+
+
+@pytest.fixture
+def wheel(tmp_path, monkeypatch):
+    library = tmp_path / "PyQt5" / "Qt5" / "lib" / QT_LIBRARY
+    library.parent.mkdir(parents=True)
+    library.touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+    return library
+
+
+@pytest.mark.parametrize("system_has_qt", [True, False])
+def test_the_wheel_is_loaded_only_where_the_system_has_no_qt(system_has_qt, wheel, monkeypatch):
+    loaded: list[str] = []
+
+    def load(name: str) -> None:
+        if name == QT_LIBRARY and not system_has_qt:
+            raise OSError("no such library")
+        loaded.append(name)
+
+    monkeypatch.setattr(ctypes, "CDLL", load)
+    load_qt()
+    assert loaded == ([QT_LIBRARY] if system_has_qt else [str(wheel)])
+
+
+def test_without_any_qt_nothing_is_raised_here(wheel, monkeypatch):
+    """EnvPool notices it when an env is made, and that is where the user is told."""
+
+    def fail(name: str) -> None:
+        raise OSError("no such library")
+
+    monkeypatch.setattr(ctypes, "CDLL", fail)
+    load_qt()
