@@ -2,15 +2,18 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help train test test-slow check bench format clean
+.PHONY: help train test test-slow lint check bench format docs docs-serve clean
 
 help:
 	@echo "make train      set up and train PQN with an adaptive batch on CartPole-v1 until it is solved, with a report"
 	@echo "make test       set up everything and run the tests"
 	@echo "make test-slow  the long evidence: hundreds of kills, learning on several seeds"
-	@echo "make check      format, lint, types and tests"
+	@echo "make lint       format, lint and types"
+	@echo "make check      make lint, then make test"
 	@echo "make bench      speed and memory beside others and beside the limit, into docs/results/speed.md; 15 minutes"
 	@echo "make format     apply the formatter"
+	@echo "make docs       the documentation as a site, into site/; a broken link is an error"
+	@echo "make docs-serve the same in a browser while you write"
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -20,27 +23,34 @@ help:
 .venv/ready-to-test: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
-	@touch $@ .venv/ready
+	@touch $@ .venv/ready .venv/ready-for-docs
 
 .venv/ready-to-bench: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[bench]"
 	@touch $@ .venv/ready
 
+.venv/ready-for-docs: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	@touch $@ .venv/ready
+
 train: .venv/ready
 	$(BIN)/swell train CartPole-v1 --target-return 475 --evaluate-every 10000 --new --report
 
+# -rs: what was skipped, and why, in a line each at the end.
 test: .venv/ready-to-test
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 -m "not slow" -rs
 
 test-slow: .venv/ready-to-test
 	$(BIN)/python -m pytest -n 2 -m slow --durations=0
 
-check: .venv/ready-to-test
+lint: .venv/ready-to-test
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+check: lint test
 
 # BENCH="--only atari" and the like go to the benchmark; `python -m benchmarks.speed --help` lists its options.
 bench: .venv/ready-to-bench
@@ -50,5 +60,11 @@ format: .venv/ready-to-test
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+docs: .venv/ready-for-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+docs-serve: .venv/ready-for-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
 clean:
-	rm -rf .venv .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv site .pytest_cache .ruff_cache .hypothesis
