@@ -12,8 +12,8 @@ import argparse
 from pathlib import Path
 
 import numpy as np
-
 from benchmarks.study import curve, read_metrics, table
+
 from swell.presets import make_config
 from swell.runs.build import make_scaler
 

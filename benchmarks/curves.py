@@ -4,15 +4,14 @@
     python -m benchmarks.curves table table.csv adaptive=runs/a-s1,runs/a-s2 fixed=runs/f-s1,runs/f-s2
     python -m benchmarks.curves plot picture.png adaptive=runs/a-s1,runs/a-s2 fixed=runs/f-s1,runs/f-s2
 
-`csv` takes one run and writes one row per reading. `table` writes one row a run and prints one row a group. `plot` draws
-return, horizon and divergence: a line is the mean of a group, its band goes from the lowest seed to the highest.
+`csv` takes one run and writes one row per reading. `table` writes one row a run and prints one row a group. `plot`
+draws return, horizon and divergence: a line is the mean of a group, its band goes from the lowest seed to the highest.
 """
 
 import argparse
 from pathlib import Path
 
 import numpy as np
-
 from benchmarks.study import curve, finished_runs, read_metrics, table, write_csv
 
 CURVE = ("env_steps", "iteration", "horizon", "reading", "episode_return", "episodes", "gradient_steps", "loss")

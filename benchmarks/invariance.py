@@ -7,7 +7,6 @@ Starts `swell bench`, writes invariance.csv and invariance.png, and prints the t
 """
 
 import numpy as np
-
 from benchmarks.study import METRICS, Bench, Side, carry_out, cell, draw, table, values
 
 DIVISORS = (1, 4, 16, 64)

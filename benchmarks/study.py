@@ -1,4 +1,4 @@
-"""What studies share: `swell bench` makes their runs; here what the runs left behind becomes rows, tables and pictures."""
+"""What studies share: `swell bench` makes their runs; what those leave behind becomes rows, tables and pictures here."""
 
 import argparse
 import csv
