@@ -1,4 +1,4 @@
-"""What studies share: `swell bench` makes their runs; what those leave behind becomes rows, tables and pictures here."""
+"""What studies share: `swell bench` makes their runs; what these leave becomes rows, tables and pictures here."""
 
 import argparse
 import csv
