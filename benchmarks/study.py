@@ -146,7 +146,7 @@ def write_csv(rows, path):
     with open(path, "w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
-        writer.writerows({k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()} for row in rows)
+        writer.writerows(rows)
 
 
 def read_csv(path):
