@@ -1,6 +1,6 @@
 """The tables of docs/results/abs-minatar: per env and variant, and the adaptive batch against each rival.
 
-    python benchmarks/abs_minatar.py bench --results docs/results/abs-minatar
+    python -m benchmarks.abs_minatar bench --results docs/results/abs-minatar
 
 reads the run directories that the `swell bench` commands on that page leave in `bench`.
 """
@@ -9,113 +9,101 @@ import argparse
 from pathlib import Path
 
 import numpy as np
-from experiment import cell, mean_over_training, write_csv
+from benchmarks.study import cell, finished_runs, mean_over_training, table, values, write_csv
 
-from swell.report.records import read_runs
 from swell.report.stats import bootstrap, interquartile_mean, probability_of_improvement
 
 CLASSIC = ("CartPole-v1", "Acrobot-v1", "LunarLander-v3")
 ADAPTIVE = "adaptive"
 
 
-def row_of(record):
-    log = record.log
-    known = ~np.isnan(log.episode_return)
-    points = [
-        {"env_steps": steps, "episode_return": value}
-        for steps, value in zip(log.env_steps[known], log.episode_return[known], strict=True)
-    ]
+def row_of(run):
+    rows, summary = run.metrics, run.summary
+    readings = [row["reading"] for row in rows if row.get("reading") is not None]
+    horizons = [row["horizon"] for row in rows[:-1]]
+    horizons.append(rows[-2]["next_horizon"])  # as planned: the last rollout is cut to the run's total
     return {
-        "env": record.env,
-        "variant": record.label,
-        "seed": record.seed,
-        "status": record.status,
-        "env_steps": record.summary["env_steps"],
-        "gradient_steps": record.summary["gradient_steps"],
-        "mean_horizon": float(np.mean(log.horizon)),
-        "last_horizon": float(log.horizon[-1]),
-        "first_reading": float(np.mean(log.readings[:3])),
-        "last_reading": float(np.mean(log.readings[-3:])),
-        "greedy_return": record.summary.get("evaluation_return", np.nan),
-        "final_return": record.summary.get("final_return", np.nan),
-        "mean_return": mean_over_training(points),
-        "seconds": record.summary["wall_seconds"],
+        "env": run.config["env"],
+        "variant": run.label,
+        "seed": run.config["seed"],
+        "status": summary["status"],
+        "env_steps": summary["env_steps"],
+        "gradient_steps": summary["gradient_steps"],
+        "mean_horizon": float(np.mean(horizons)),
+        "last_horizon": float(horizons[-1]),
+        "first_reading": float(np.mean(readings[:3])),
+        "last_reading": float(np.mean(readings[-3:])),
+        "greedy_return": summary.get("evaluation_return", np.nan),
+        "final_return": summary.get("final_return", np.nan),
+        "mean_return": mean_over_training(rows),
+        "seconds": summary["wall_seconds"],
     }
 
 
 def scores(rows, variant, quantity, envs):
-    return {env: [row[quantity] for row in rows if (row["env"], row["variant"]) == (env, variant)] for env in envs}
+    return {env: values(rows, quantity, env=env, variant=variant) for env in envs}
 
 
-def scaled(rows, quantity):
-    """Every row's quantity on the scale of its env: 0 the worst run of any variant, 1 the best."""
-    for env in {row["env"] for row in rows}:
-        values = [row[quantity] for row in rows if row["env"] == env]
-        low, high = min(values), max(values)
-        for row in rows:
-            if row["env"] == env:
-                row[f"scaled_{quantity}"] = (row[quantity] - low) / ((high - low) or 1.0)
+def scaled(rows, quantity, envs):
+    """Rows whose quantity is on the scale of its env: 0 the worst run of any variant, 1 the best."""
+    ends = {env: (min(values(rows, quantity, env=env)), max(values(rows, quantity, env=env))) for env in envs}
+    return [
+        {**row, quantity: (row[quantity] - low) / ((high - low) or 1.0)}
+        for row in rows
+        for low, high in [ends[row["env"]]]
+    ]
 
 
-def per_env(rows, variants, envs, quantity):
-    print("| env | " + " | ".join(variants) + " |\n|" + "---|" * (len(variants) + 1))
-    for env in envs:
-        print(f"| {env} | " + " | ".join(cell(scores(rows, v, quantity, [env])[env], 1) for v in variants) + " |")
+def better(rows, variant, quantity, envs):
+    """P(adaptive > rival) over the envs."""
+    if variant == ADAPTIVE or not envs:
+        return "–"
+    sides = (scores(rows, side, quantity, envs) for side in (ADAPTIVE, variant))
+    return with_interval(bootstrap(probability_of_improvement, *sides))
 
 
-def against(rows, variants, envs, quantity):
-    """P(adaptive > rival) over the envs, the interquartile means, and how many gradient steps the rival made."""
-    print(f"| variant | IQM of {quantity} | P(adaptive is better) | gradient steps / adaptive's |\n|---|---|---|---|")
-    ours = scores(rows, ADAPTIVE, quantity, envs)
-    for variant in variants:
-        theirs = scores(rows, variant, quantity, envs)
-        middle = bootstrap(interquartile_mean, scores(rows, variant, f"scaled_{quantity}", envs))
-        ratios = [
-            np.mean(scores(rows, variant, "gradient_steps", [env])[env])
-            / np.mean(scores(rows, ADAPTIVE, "gradient_steps", [env])[env])
-            for env in envs
-        ]
-        better = "–"
-        if variant != ADAPTIVE:
-            chance = bootstrap(probability_of_improvement, ours, theirs)
-            better = f"{chance.value:.2f} [{chance.low:.2f}, {chance.high:.2f}]"
-        iqm = f"{middle.value:.2f} [{middle.low:.2f}, {middle.high:.2f}]"
-        print(f"| {variant} | {iqm} | {better} | {min(ratios):.2f} to {max(ratios):.2f} |")
+def gradient_steps(rows, variant, envs):
+    """The rival's over the adaptive variant's: the least and the most of any env."""
+    theirs, ours = (scores(rows, side, "gradient_steps", envs) for side in (variant, ADAPTIVE))
+    ratios = [np.mean(theirs[env]) / np.mean(ours[env]) for env in envs]
+    return f"{min(ratios):.2f} to {max(ratios):.2f}"
+
+
+def with_interval(found):
+    return f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]"
+
+
+def tables(rows):
+    envs, variants = (list(dict.fromkeys(row[name] for row in rows)) for name in ("env", "variant"))
+    groups = {
+        "P(adaptive is better), all": envs,
+        "MinAtar": [env for env in envs if env.startswith("MinAtar")],
+        "classic control": [env for env in envs if env in CLASSIC],
+    }
+    for quantity in ("greedy_return", "mean_return"):
+        per_env = [[env, *(cell(values(rows, quantity, env=env, variant=v)) for v in variants)] for env in envs]
+        yield f"\n{quantity}\n" + table(["env", *variants], per_env)
+        relative, against = scaled(rows, quantity, envs), []
+        for variant in variants:
+            middle = with_interval(bootstrap(interquartile_mean, scores(relative, variant, quantity, envs)))
+            chance, steps = better(rows, variant, quantity, envs), gradient_steps(rows, variant, envs)
+            against.append([variant, middle, chance, steps])
+        yield table(["variant", "IQM of scores", "P(adaptive is better)", "gradient steps / adaptive's"], against)
+        chances = [[v, *(better(rows, v, quantity, chosen) for chosen in groups.values())] for v in variants]
+        yield table(["variant", *groups], chances)
+    names = ("mean_horizon", "last_horizon", "first_reading", "last_reading", "gradient_steps")
+    means = [[env, *(f"{np.mean(values(rows, n, env=env, variant=ADAPTIVE)):,.2f}" for n in names)] for env in envs]
+    yield "\nadaptive\n" + table(["env", *names], means)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("bench", type=Path)
-    parser.add_argument("--results", type=Path, default=Path("docs/results/abs-minatar"))
-    options = parser.parse_args()
-    rows = [row_of(record) for record in read_runs([options.bench]) if record.status == "done"]
-    rows.sort(key=lambda row: (row["env"], row["variant"], row["seed"]))
-    options.results.mkdir(parents=True, exist_ok=True)
-    write_csv(rows, options.results / "runs.csv")
-    for quantity in ("greedy_return", "mean_return"):
-        scaled(rows, quantity)
-    variants = list(dict.fromkeys(row["variant"] for row in rows))
-    envs = list(dict.fromkeys(row["env"] for row in rows))
-    for quantity in ("greedy_return", "mean_return"):
-        print(f"\n{quantity}\n")
-        per_env(rows, variants, envs, quantity)
-        for name, chosen in (
-            ("all", envs),
-            ("MinAtar", [env for env in envs if env.startswith("MinAtar")]),
-            ("classic", [env for env in envs if env in CLASSIC]),
-        ):
-            print(f"\n{name}\n")
-            against(rows, variants, chosen, quantity)
-    print("\nadaptive\n\n| env | mean, last horizon | first, last reading | gradient steps |\n|---|---|---|---|")
-    for env in envs:
-        mine = [row for row in rows if (row["env"], row["variant"]) == (env, ADAPTIVE)]
-        mean = {
-            name: np.mean([row[name] for row in mine]) for name in mine[0] if name not in ("env", "variant", "status")
-        }
-        print(
-            f"| {env} | {mean['mean_horizon']:.0f}, {mean['last_horizon']:.0f} "
-            f"| {mean['first_reading']:.2f}, {mean['last_reading']:.2f} | {mean['gradient_steps']:,.0f} |"
-        )
+    parser.add_argument("bench", type=Path, help="the directory that `swell bench` was given")
+    parser.add_argument("--results", type=Path, help="where runs.csv goes; by default beside the runs")
+    given = parser.parse_args()
+    rows = [row_of(run) for run in finished_runs(given.bench) if run.summary["status"] == "done"]
+    write_csv(rows, (given.results or given.bench) / "runs.csv")
+    print(*tables(rows), sep="\n")
 
 
 if __name__ == "__main__":

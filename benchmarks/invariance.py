@@ -1,15 +1,13 @@
 """Does the size of the batch still matter when the rules of arXiv 2110.00641 are on? Its figures 2 and 3, made small.
 
-    python benchmarks/invariance.py [--seeds 3] [--jobs 2] [--out DIR] [--results docs/results]
+    python -m benchmarks.invariance --results docs/results
 
 PPO-EWMA with batches divided by c = 1, 4, 16, 64, by having fewer envs: with all rules, with none, with all but one.
-Writes invariance.csv and invariance.png, and prints the tables of docs/results/invariance.md.
+Starts `swell bench`, writes invariance.csv and invariance.png, and prints the tables of docs/results/invariance.md.
 """
 
-import matplotlib.pyplot as plt
 import numpy as np
-from command_line import arguments
-from experiment import Trial, carry_out, cell, interval, outcomes, select, write_csv
+from benchmarks.study import METRICS, Bench, Side, carry_out, cell, draw, table, values
 
 DIVISORS = (1, 4, 16, 64)
 REFERENCE_ENVS, HORIZON = 64, 64
@@ -21,86 +19,65 @@ OWN = {
 }
 """Tuned a little at c = 1, where one epoch over a large batch wants a high rate."""
 LEFT_OUT = {
-    ("CartPole-v1", 16): RULES,
-    ("MinAtar/Breakout-v1", 16): RULES,
-    ("CartPole-v1", 64): ("learning-rate", "advantages"),
+    "CartPole-v1": {16: RULES, 64: ("learning-rate", "advantages")},
+    "MinAtar/Breakout-v1": {16: RULES},
 }
 """Where single rules are left out in turn; runs with the smallest batch take the longest."""
 NAMES = {"all": "all rules", "none": "no rules", **{f"no-{rule}": f"all but {rule}" for rule in RULES}}
 
 
-def trial(env, divisor, rules, seed):
-    kept = {"all": RULES, "none": ()}.get(rules, tuple(rule for rule in RULES if rules != f"no-{rule}"))
+def side(divisor, rules):
+    kept = [] if rules == "none" else [rule for rule in RULES if rules != f"no-{rule}"]
+    switch = f"+invariance=on+invariance_rules={','.join(kept)}" if kept else ""
+    variant = f"ppo-ewma+num_envs={REFERENCE_ENVS // divisor}{switch}"
+    return Side(f"c{divisor}-{rules}", variant, {"divisor": divisor, "rules": rules})
+
+
+def bench(env):
+    """At c = 1 the rules change nothing, so one run stands for all."""
+    whole = [
+        side(divisor, rules) for divisor in DIVISORS for rules in ("all", "none") if (divisor, rules) != (1, "none")
+    ]
+    single = [side(divisor, f"no-{rule}") for divisor, rules in LEFT_OUT[env].items() for rule in rules]
     options = {
-        "preset": "ppo-ewma",
-        "steps": STEPS[env],
-        "num_envs": REFERENCE_ENVS // divisor,
         "horizon": HORIZON,
         "reference_batch": REFERENCE_ENVS * HORIZON,
         "minibatches": 8,
         "architecture": "shared",
         **OWN[env],
-        "anneal_learning_rate": False,
+        "anneal_learning_rate": "false",
         "evaluation_episodes": 0,
-        "seed": seed,
     }
-    if kept:
-        options |= {"invariance": "on", "invariance_rules": kept}
-    return Trial({"divisor": divisor, "rules": rules, "seed": seed}, env, options)
+    return Bench((env,), (*whole, *single), STEPS[env], options)
 
 
-def grid(seeds):
-    """Cheap runs first; at c = 1 the rules change nothing, so one run stands for all."""
-    every = range(1, seeds + 1)
-    for divisor in DIVISORS:
-        whole = ("all",) if divisor == 1 else ("all", "none")
-        yield from [trial(env, divisor, rules, seed) for seed in every for env in STEPS for rules in whole]
-    for (env, divisor), rules in LEFT_OUT.items():
-        yield from [trial(env, divisor, f"no-{rule}", seed) for seed in every for rule in rules]
+def returns(rows, metric, env, rules):
+    return [values(rows, metric, env=env, divisor=c, rules="all" if c == 1 else rules) for c in DIVISORS]
 
 
-def returns(rows, env, divisor, rules, metric):
-    return [row[metric] for row in select(rows, env=env, divisor=divisor, rules="all" if divisor == 1 else rules)]
+def tables(rows):
+    header = ["", *(f"c = {divisor}" for divisor in DIVISORS), "spread of the means"]
+    for metric, title in METRICS.items():
+        for env in STEPS:
+            lines = []
+            for rules, name in NAMES.items():
+                found = returns(rows, metric, env, rules)
+                means = [np.mean(numbers) for numbers in found if numbers] or [np.nan]
+                lines.append([name, *map(cell, found), f"{max(means) - min(means):.1f}"])
+            yield f"\n{env}: {title}\n" + table(header, lines)
+
+
+def panels(rows):
+    sizes = [f"{REFERENCE_ENVS * HORIZON // c:,}" for c in DIVISORS]
+    for env in STEPS:
+        lines = {name: returns(rows, "mean_return", env, rules) for rules, name in NAMES.items()}
+        yield env, "transitions per rollout", METRICS["mean_return"], sizes, lines
 
 
 def main():
-    given = arguments(__doc__, seeds=3)
-    trials = list(grid(given.seeds))
-    rows = outcomes(trials, carry_out(trials, given.out / "invariance", given.jobs))
-    write_csv(rows, given.results / "invariance.csv")
-    draw(rows, given.results / "invariance.png")
-    for metric in ("final_return", "mean_return"):
-        table(rows, metric)
-
-
-def table(rows, metric):
-    for env in STEPS:
-        print(f"\n{env}, {metric.replace('_', ' ')}\n")
-        print(f"| | {' | '.join(f'c = {divisor}' for divisor in DIVISORS)} | spread of the means |")
-        print("|---|" + "---|" * (len(DIVISORS) + 1))
-        for rules, name in NAMES.items():
-            values = [returns(rows, env, divisor, rules, metric) for divisor in DIVISORS]
-            means = [np.mean(found) for found in values if found]
-            print(f"| {name} | {' | '.join(map(cell, values))} | {max(means) - min(means):.1f} |")
-
-
-def draw(rows, path):
-    figure, axes = plt.subplots(1, len(STEPS), figsize=(11, 4))
-    for axis, env in zip(axes, STEPS, strict=True):
-        for shift, (rules, name) in enumerate(NAMES.items()):
-            found = [(c, interval(returns(rows, env, c, rules, "mean_return"))) for c in DIVISORS]
-            found = [(c, *values) for c, values in found if not np.isnan(values[0])]
-            if len(found) < 2:
-                continue
-            divisors, mean, low, high = map(np.array, zip(*found, strict=True))
-            place = divisors * 1.06 ** (shift - 2)
-            axis.errorbar(place, mean, (mean - low, high - mean), marker="o", capsize=3, label=name, linewidth=1.2)
-        axis.set_xscale("log", base=4)
-        axis.set_xticks(DIVISORS, [f"{REFERENCE_ENVS * HORIZON // c:,}" for c in DIVISORS])
-        axis.set(title=env, xlabel="transitions per rollout", ylabel="return, mean over training")
-    axes[0].legend(fontsize=8)
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    rows, _, picture = carry_out([bench(env) for env in STEPS], __doc__, seeds=3, name="invariance")
+    print(*tables(rows), sep="\n")
+    draw(list(panels(rows)), picture)
 
 
 if __name__ == "__main__":

@@ -1,27 +1,23 @@
 """Does behavioral divergence say what other signs of non-stationarity say?
 
-    python benchmarks/nonstationarity.py --seeds 3 --jobs 2 --out runs/signs --results docs/results/abs-minatar
+    python -m benchmarks.nonstationarity --seeds 2 --results docs/results/abs-minatar
 
 Runs PQN with a fixed horizon, so that nothing feeds back, and takes five readings around every update, on the same
 states: behavioral divergence; the action gap (best minus second-best value, over the deviation of the values); the
 change of the values (mean absolute, over the same deviation); the loss; and the slope of the training return over a
 tenth of the run, over its deviation in the whole run. Per run, the rank correlation of divergence with each; then the
 same after the trend over the run has been taken out of both, because all of them fall with the learning rate and would
-correlate anyway.
+correlate anyway. One run after another: only a loop of one's own can look at the network before and after an update.
 """
 
-import csv
 import math
-from concurrent.futures import ProcessPoolExecutor
 from itertools import product
 
 import numpy as np
 import torch
-from command_line import arguments
-from experiment import interval, write_csv
+from benchmarks.study import interval, kept, make_parser, prepare_results, table, values, write_csv
 
-from swell.batch.signals import Measurement, behavioral_divergence
-from swell.loop import train
+from swell import Measurement, behavioral_divergence, train
 from swell.presets import make_config
 from swell.report.stats import spearman
 from swell.runs.build import build
@@ -45,7 +41,7 @@ class Signs:
 
     def __init__(self, seed):
         self.generator = torch.Generator().manual_seed(seed)
-        self.rows = []
+        self.last = {}
 
     @torch.no_grad()
     def observe(self, learner, rollout):
@@ -57,16 +53,14 @@ class Signs:
     def reading(self, look, learner):
         states, before = look
         after = learner.network(states)
-        values, best_two = before.amax(dim=1), before.topk(2, dim=1).values
-        deviation = values.std().item() + 1e-8
+        best, best_two = before.amax(dim=1), before.topk(2, dim=1).values
+        deviation = best.std().item() + 1e-8
         divergence = behavioral_divergence(before.argmax(dim=1), after.argmax(dim=1))
-        self.rows.append(
-            {
-                "divergence": divergence,
-                "action_gap": (best_two[:, 0] - best_two[:, 1]).mean().item() / deviation,
-                "value_change": (after.amax(dim=1) - values).abs().mean().item() / deviation,
-            }
-        )
+        self.last = {
+            "divergence": divergence,
+            "action_gap": (best_two[:, 0] - best_two[:, 1]).mean().item() / deviation,
+            "value_change": (after.amax(dim=1) - best).abs().mean().item() / deviation,
+        }
         return divergence
 
     def state_dict(self):
@@ -76,88 +70,69 @@ class Signs:
         pass
 
 
-def signs_of_a_run(env, seed, path):
-    """One row per update, written to `path`."""
-    if path.exists():
-        return
+def signs_of_a_run(env, seed):
+    """One row per update."""
     config = make_config(env, scaler="fixed", horizon=32, seed=seed, threads=1, **ENVS[env])
-    parts, signs = build(config), Signs(seed)
+    parts, signs, rows = build(config), Signs(seed), []
     measurement = Measurement(signs, 1, "iterations")
-    rows = []
     for iteration in train(parts.collector, parts.learner, measurement, parts.scaler, config.total_env_steps):
         returns = parts.collector.episodes.returns
-        rows.append(
-            {
-                "env": env,
-                "seed": seed,
-                "env_steps": iteration.env_steps,
-                **signs.rows[-1],
-                "loss": iteration.metrics["loss"],
-                "episode_return": float(np.mean(returns)) if returns else math.nan,
-            }
-        )
-    add_slopes(rows)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_csv(rows, path)
+        mean = float(np.mean(returns)) if returns else math.nan
+        logged = {"env_steps": iteration.env_steps, "loss": iteration.metrics["loss"], "episode_return": mean}
+        rows.append({"env": env, "seed": seed, **signs.last, **logged})
+    parts.collector.envs.close()
+    return with_slopes(rows)
 
 
-def add_slopes(rows):
+def with_slopes(rows):
     """The slope of the return over a window of a tenth of the run around each update, in deviations per run."""
     returns = np.array([row["episode_return"] for row in rows])
     steps = np.array([row["env_steps"] for row in rows]) / rows[-1]["env_steps"]
     half = max(2, len(rows) // 20)
-    for index, row in enumerate(rows):
+    slopes = []
+    for index in range(len(rows)):
         window = slice(max(0, index - half), index + half + 1)
         known = ~np.isnan(returns[window])
-        enough = known.sum() >= 4
-        slope = np.polyfit(steps[window][known], returns[window][known], 1)[0] if enough else math.nan
-        row["return_slope"] = abs(slope) / (np.nanstd(returns) + 1e-8)
+        slope = np.polyfit(steps[window][known], returns[window][known], 1)[0] if known.sum() >= 4 else math.nan
+        slopes.append(abs(slope) / (np.nanstd(returns) + 1e-8))
+    return [{**row, "return_slope": slope} for row, slope in zip(rows, slopes, strict=True)]
 
 
 def correlations(rows):
     """Rank correlation of divergence with each sign: as it is, and without the trend over the run."""
-    table = {name: np.array([float(row[name]) for row in rows]) for name in ("divergence", *SIGNS)}
+    series = {name: np.array([row[name] for row in rows]) for name in ("divergence", *SIGNS)}
     found = {}
     for sign in SIGNS:
-        known = ~np.isnan(table[sign])
-        divergence, other = table["divergence"][known], table[sign][known]
+        known = ~np.isnan(series[sign])
+        divergence, other = series["divergence"][known], series[sign][known]
         found[sign] = spearman(divergence, other)
         found[f"{sign} without trend"] = spearman(detrended(divergence), detrended(other))
     return found
 
 
-def detrended(values, window=15):
-    """Values less their running median: what is left is faster than the schedules of the run."""
-    half = window // 2
-    padded = np.pad(values, half, mode="edge")
-    return values - np.median(np.lib.stride_tricks.sliding_window_view(padded, window), axis=1)
+def detrended(numbers, window=15):
+    """Numbers less their running median: what is left is faster than the schedules of the run."""
+    padded = np.pad(numbers, window // 2, mode="edge")
+    return numbers - np.median(np.lib.stride_tricks.sliding_window_view(padded, window), axis=1)
 
 
-def read(path):
-    with open(path, newline="") as file:
-        return list(csv.DictReader(file))
+def tables(rows):
+    names = [name for name in rows[0] if name not in ("env", "seed")]
+    lines = [[env, *(f"{interval(values(rows, n, env=env))[0]:+.2f}" for n in names)] for env in ENVS]
+    whole = [interval(values(rows, name)) for name in names]
+    lines.append(["all runs", *(f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]" for mean, low, high in whole)])
+    yield table(["env", *names], lines)
 
 
 def main():
-    options = arguments(__doc__, seeds=3)
-    jobs = [(env, seed) for seed, env in product(range(1, options.seeds + 1), ENVS)]
-    paths = {job: options.out / f"{job[0].replace('/', '-')}-s{job[1]}.csv" for job in jobs}
-    if options.jobs:
-        with ProcessPoolExecutor(options.jobs) as pool:
-            list(pool.map(signs_of_a_run, *zip(*jobs, strict=True), paths.values()))
-    rows = [
-        {"env": env, "seed": seed, **correlations(read(paths[env, seed]))}
-        for env, seed in jobs
-        if paths[env, seed].exists()
-    ]
-    write_csv(rows, options.results / "signs.csv")
-    names = [name for name in rows[0] if name not in ("env", "seed")]
-    print("| env | " + " | ".join(names) + " |\n|" + "---|" * (len(names) + 1))
-    for env in ENVS:
-        means = [interval([row[name] for row in rows if row["env"] == env])[0] for name in names]
-        print(f"| {env} | " + " | ".join(f"{mean:+.2f}" for mean in means) + " |")
-    cells = [interval([row[name] for row in rows]) for name in names]
-    print("| all runs | " + " | ".join(f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]" for mean, low, high in cells) + " |")
+    given = make_parser(__doc__, seeds=3, out="runs/signs").parse_args()
+    rows = []
+    for seed, env in product(range(1, given.seeds + 1), ENVS):
+        path = given.out / f"{env.replace('/', '-')}-s{seed}.csv"
+        if path.exists() or not given.report_only:
+            rows.append({"env": env, "seed": seed, **correlations(kept(path, signs_of_a_run, env, seed))})
+    write_csv(rows, prepare_results(given) / "signs.csv")
+    print(*tables(rows), sep="\n")
 
 
 if __name__ == "__main__":

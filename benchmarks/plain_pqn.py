@@ -1,9 +1,9 @@
 """PQN as single-file scripts write it, to compare with: the plain side of `make bench`.
 
-    python benchmarks/plain_pqn.py cartpole-pqn --seconds 10
+    python -m benchmarks.plain_pqn cartpole-pqn --seconds 10
 
 Float32 observations in storage, eager, RAdam over separate parameters, contiguous NCHW, one tensor at a time. It learns
-what ours learns: same envs, network, batch, epochs and minibatches (tests/test_benchmarks.py holds that).
+what ours learns: same envs, network, batch, epochs and minibatches (tests/benchmarks holds that).
 """
 
 import argparse

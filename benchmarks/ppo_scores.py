@@ -1,17 +1,12 @@
 """PPO on CartPole and MuJoCo, beside the scores that CleanRL publishes.
 
-    python benchmarks/ppo_scores.py [--seeds 3] [--jobs 2] [--out DIR] [--results docs/results]
+    python -m benchmarks.ppo_scores --results docs/results
 
-Writes ppo.csv and ppo.png, and prints the table of docs/results/ppo.md.
+Starts `swell bench` with the presets as they are, writes ppo.csv and ppo.png, and prints the table of
+docs/results/ppo.md.
 """
 
-import json
-from pathlib import Path
-
-import matplotlib.pyplot as plt
-import numpy as np
-from command_line import arguments
-from experiment import Trial, carry_out, cell, outcomes, select, write_csv
+from benchmarks.study import Bench, Side, carry_out, cell, curve, table, values
 
 STEPS = {"CartPole-v1": 100_000, "HalfCheetah-v5": 1_000_000, "Hopper-v5": 1_000_000, "Walker2d-v5": 1_000_000}
 CLEANRL = {
@@ -23,44 +18,43 @@ CLEANRL = {
 """Mean and spread over seeds, from the benchmark pages of its documentation."""
 
 
-def main():
-    given = arguments(__doc__, seeds=3)
-    trials = [
-        Trial({"seed": seed}, env, {"algorithm": "ppo", "steps": steps, "seed": seed})
-        for seed in range(1, given.seeds + 1)
-        for env, steps in STEPS.items()
+def benches():
+    classic, *mujoco = STEPS
+    return [
+        Bench((classic,), (Side("ppo", "ppo-classic", {}),), STEPS[classic], {}),
+        Bench(tuple(mujoco), (Side("ppo", "ppo-mujoco", {}),), STEPS[mujoco[0]], {}),
     ]
-    directories = carry_out(trials, given.out / "ppo", given.jobs)
-    rows = outcomes(trials, directories)
-    write_csv(rows, given.results / "ppo.csv")
-    draw(trials, directories, given.results / "ppo.png")
-    print("| env | steps | final return: mean [95% interval] | seeds | greedy | CleanRL |\n|---|---|---|---|---|---|")
+
+
+def tables(rows):
+    lines = []
     for env, (mean, spread, when) in CLEANRL.items():
-        chosen = select(rows, env=env)
-        finals = ", ".join(f"{row['final_return']:.0f}" for row in chosen)
-        greedy = ", ".join(f"{row['evaluation_return']:.0f}" for row in chosen)
-        found = cell([row["final_return"] for row in chosen], 0)
-        print(f"| {env} | {STEPS[env]:,} | {found} | {finals} | {greedy} | {mean} ± {spread} ({when}) |")
+        finals, greedy = values(rows, "final_return", env=env), values(rows, "evaluation_return", env=env)
+        each = [", ".join(f"{number:.0f}" for number in numbers) for numbers in (finals, greedy)]
+        lines.append([env, f"{STEPS[env]:,}", cell(finals, 0), *each, f"{mean} ± {spread} ({when})"])
+    header = ["env", "steps", "final return: mean [95 % interval]", "seeds", "greedy, 100 episodes", "CleanRL"]
+    yield table(header, lines)
 
 
-def draw(trials, directories, path):
-    figure, axes = plt.subplots(1, len(STEPS), figsize=(14, 3.4))
+def draw_curves(runs, path):
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, len(STEPS), figsize=(14, 3.4), layout="constrained")
     for axis, (env, (mean, spread, when)) in zip(axes, CLEANRL.items(), strict=True):
-        for trial, directory in zip(trials, directories, strict=True):
-            if trial.env == env and (directory / "metrics.jsonl").exists():
-                steps, returns = curve(directory)
-                axis.plot(steps / 1e3, returns, linewidth=1.2, label=f"seed {trial.labels['seed']}")
+        for run in runs:
+            if run.config["env"] == env:
+                steps, returns = curve(run.metrics, "episode_return")
+                axis.plot(steps / 1e3, returns, linewidth=1.2, label=f"seed {run.config['seed']}")
         axis.axhspan(mean - spread, mean + spread, color="grey", alpha=0.25, label=f"CleanRL ({when})")
         axis.set(title=env, xlabel="thousand env steps", ylabel="return, last 100 episodes")
         axis.legend(fontsize=7)
-    figure.tight_layout()
     figure.savefig(path, dpi=110)
 
 
-def curve(directory):
-    rows = [json.loads(line) for line in (Path(directory) / "metrics.jsonl").read_text().splitlines()]
-    known = [(row["env_steps"], row["episode_return"]) for row in rows if "episode_return" in row]
-    return map(np.array, zip(*known, strict=True))
+def main():
+    rows, runs, picture = carry_out(benches(), __doc__, seeds=3, name="ppo")
+    print(*tables(rows), sep="\n")
+    draw_curves(runs, picture)
 
 
 if __name__ == "__main__":
