@@ -89,10 +89,10 @@ def dense(*widths: int) -> list[nn.Module]:
 def make_envs(settings: Settings) -> tuple[np.ndarray, int, Callable[[np.ndarray], EnvStep]]:
     """First observations, number of actions, and the function that steps."""
     if settings.env.startswith("MinAtar/"):
-        from swell.envs import EnvSettings
+        from swell.envs import EnvBatch
         from swell.envs.minatar import MinAtarEnvs
 
-        games = MinAtarEnvs(EnvSettings(settings.env, settings.num_envs, seed=1))
+        games = MinAtarEnvs(EnvBatch(settings.env, num_envs=settings.num_envs, seed=1))
 
         def step_games(actions: np.ndarray) -> EnvStep:
             step = games.step(actions)

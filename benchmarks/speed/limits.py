@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from swell.config.run_config import RunConfig
 from swell.envs import VectorEnv, make_envs
-from swell.runs.build import build, env_settings
+from swell.runs.build import build
 
 from .sides import IteratedSide
 
@@ -23,7 +23,7 @@ class EnvsAlone(IteratedSide):
     """The envs of a run, with random actions and nobody who learns."""
 
     def __init__(self, config: RunConfig) -> None:
-        self._envs = make_envs(env_settings(config, config.num_envs, seed=1))
+        self._envs = make_envs(config, seed=1)
         self._envs.reset()
         self._actions = random_actions(self._envs)
 
@@ -61,7 +61,7 @@ def flops_per_step(config: RunConfig) -> float:
     Two for each multiply-add of dense layers and convolutions, and no more than is needed: no gradient with respect to
     observations, nothing for norms and activations, nothing for the values at the end of a rollout.
     """
-    envs = make_envs(env_settings(config, num_envs=1, seed=1))
+    envs = make_envs(config, num_envs=1, seed=1)
     observations = torch.from_numpy(envs.reset())
     envs.close()
     network = build(replace(config, num_envs=1, horizon=1, scaler="fixed")).learner.network

@@ -126,7 +126,9 @@ def _end_quietly() -> NoReturn:
 def parse(arguments: list[str]) -> Command:
     """Parses `train` twice: to learn the env and the preset, then with that preset's values as the defaults."""
     if arguments[:1] != ["train"]:
-        return _parse_with(arguments, TrainCommand(RunConfig(env=NO_ENV), list(options())))
+        other = _parse_with(arguments, TrainCommand(RunConfig(env=NO_ENV), list(options())))
+        assert not isinstance(other, Draft)
+        return other
     wants_all, wants_help = "--help-all" in arguments, bool({"-h", "--help", "--help-all"} & set(arguments))
     asked = [argument for argument in arguments if argument not in ("-h", "--help", "--help-all")]
     draft = _parse_with(asked, TrainCommand(RunConfig(env=NO_ENV), list(options())))
@@ -134,17 +136,15 @@ def parse(arguments: list[str]) -> Command:
     env, preset = draft.values["env"], draft.values["preset"]
     if env == NO_ENV and not wants_help:
         raise ConfigError("env is missing: name one, for example `swell train CartPole-v1`")
-    if env == NO_ENV:
-        defaults = RunConfig(env=NO_ENV)
-    else:
-        defaults = preset_config(preset, env, draft.values["algorithm"])
+    defaults = RunConfig(env) if env == NO_ENV else preset_config(preset, env, draft.values["algorithm"])
     if wants_help:
         chosen = replace(defaults, scaler=draft.values["scaler"]) if "--scaler" in " ".join(asked) else defaults
         shown = [name for name in options() if wants_all or name in chosen.read_options]
         _parse_with([*asked, "--help"], TrainCommand(chosen, shown))
     command = _parse_with(asked, TrainCommand(defaults, list(options())))
     assert isinstance(command, Draft)
-    config = RunConfig(**{**command.values, "preset": defaults.preset})
+    values: dict[str, Any] = {**command.values, "preset": defaults.preset}
+    config = RunConfig(**values)
     require_read(config, _given(asked))
     return replace(command.train, config=config)
 

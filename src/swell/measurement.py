@@ -121,7 +121,9 @@ class Measurement:
         self.signal.load_state_dict(state["signal"])
         self._kept = None
         if state["kept"] is not None:
-            kept = {name: None if value is None else value.to(self._device) for name, value in state["kept"].items()}
+            kept: dict[str, Any] = {
+                name: None if value is None else value.to(self._device) for name, value in state["kept"].items()
+            }
             probe = Probe(kept["states"], kept["actions"])
             # Signals ask the newer view what kind of distribution it is, which never changes in a run.
             view = PolicyView(kept["greedy_actions"], kept["parameters"], log_probs=kept["log_probs"])

@@ -81,6 +81,14 @@ class Distribution(Protocol):
         """H(π), [B]."""
         ...
 
+    def score(self, actions: Tensor) -> Tensor:
+        """∂ log π(a) / ∂ parameters, [B, P]."""
+        ...
+
+    def entropy_slopes(self) -> Tensor:
+        """∂ H(π) / ∂ parameters, [B, P]."""
+        ...
+
     def mode(self) -> Tensor:
         """The most probable action of every state."""
         ...

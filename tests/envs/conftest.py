@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from registered_envs import register_all
 
-from swell.envs import EnvSettings, VectorEnv, make_envs
+from swell.envs import VectorEnv, make_envs
 
 if "SwellTest/Counting-v0" not in gymnasium.registry:
     register_all()
@@ -17,7 +17,7 @@ def make(request):
     made: list[VectorEnv] = []
 
     def make_closed_later(env: str, num_envs: int = 2, seed: int = 0, **settings) -> VectorEnv:
-        made.append(make_envs(EnvSettings(env, num_envs, seed, **settings)))
+        made.append(make_envs(env, num_envs=num_envs, seed=seed, **settings))
         return made[-1]
 
     yield make_closed_later

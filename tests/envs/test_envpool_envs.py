@@ -10,7 +10,7 @@ from env_comparisons import transitions
 from fake_envpool import fake_envpool
 
 import swell.envs.ids as ids
-from swell.envs import EnvSettings
+from swell.envs import EnvBatch
 from swell.envs.envpool_envs import QT_LIBRARY, load_qt
 from swell.envs.gymnasium_envs import LoopedEnvs
 from swell.errors import ConfigError, EnvironmentFailedError
@@ -31,7 +31,7 @@ def play(envs, steps: int, action: int = 5) -> list:
 
 @pytest.mark.parametrize("limit", [None, 4])
 def test_the_transitions_are_those_of_the_same_envs_in_a_loop(limit, envpool, make):
-    looped = LoopedEnvs(EnvSettings("SwellTest/Counting-v0", 3, seed=0, max_episode_steps=limit))
+    looped = LoopedEnvs(EnvBatch("SwellTest/Counting-v0", num_envs=3, seed=0, max_episode_steps=limit))
     pooled = make("HalfCheetah-v5", num_envs=3, backend="envpool", max_episode_steps=limit)
     assert transitions(pooled, 20) == transitions(looped, 20)
 

@@ -5,7 +5,7 @@ import pytest
 from env_comparisons import transitions
 from gymnasium.spaces import Box, Discrete
 
-from swell.envs import EnvSettings
+from swell.envs import EnvBatch
 from swell.envs.gymnasium_envs import EntryPointEnvs, LoopedEnvs
 from swell.envs.workers import WorkerEnvs
 
@@ -21,7 +21,7 @@ BACKENDS = {
 def test_an_env_with_a_vectorised_version_uses_it(make):
     assert isinstance(make("CartPole-v1"), EntryPointEnvs)
     assert isinstance(make("Acrobot-v1"), LoopedEnvs)
-    assert isinstance(make("CartPole-v1", asynchronous=True), WorkerEnvs)
+    assert isinstance(make("CartPole-v1", async_envs=True), WorkerEnvs)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_only_envs_asked_to_render_make_an_image(make):
 
 def played(backend: str, count: int, **settings) -> list[list[tuple]]:
     kind, env_id = BACKENDS[backend]
-    return transitions(kind(EnvSettings(env_id, NUM_ENVS, seed=0, **settings)), count)
+    return transitions(kind(EnvBatch(env_id, num_envs=NUM_ENVS, seed=0, **settings)), count)
 
 
 @pytest.mark.parametrize("backend", ["workers", "next step", "same step"])
@@ -151,8 +151,8 @@ def test_a_reset_row_is_not_valid_and_has_no_reward(make):
 
 
 def test_cartpole_and_its_vectorised_version_play_the_same_episode():
-    single = LoopedEnvs(EnvSettings("CartPole-v1", 1, seed=0))
-    vectorised = EntryPointEnvs(EnvSettings("CartPole-v1", 1, seed=0))
+    single = LoopedEnvs(EnvBatch("CartPole-v1", num_envs=1, seed=0))
+    vectorised = EntryPointEnvs(EnvBatch("CartPole-v1", num_envs=1, seed=0))
     single.reset()
     vectorised.reset()
     vectorised._envs.state[:, 0] = single._envs[0].unwrapped.state

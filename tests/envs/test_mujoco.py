@@ -44,12 +44,12 @@ def test_restored_envs_go_on_exactly_like_the_originals(env_id, make, actions_fo
 
 
 def test_envs_in_workers_are_restored_exactly(make, actions_for):
-    original = make("Hopper-v5", seed=1, asynchronous=True)
+    original = make("Hopper-v5", seed=1, async_envs=True)
     original.reset()
     actions = actions_for(original, 60)
     for row in actions[:30]:
         original.step(row)
-    restored = make("Hopper-v5", seed=1, asynchronous=True)
+    restored = make("Hopper-v5", seed=1, async_envs=True)
     assert restored.load_state_dict(through_json(original.state_dict()), resume_count=1) is None
     assert goes_on_alike(original, restored, actions[30:])
 

@@ -22,7 +22,7 @@ SENT_AND_OBSERVED = {
 @pytest.mark.parametrize("space", SENT_AND_OBSERVED)
 def test_an_env_gets_actions_of_its_own_space(space, backend, make):
     name = f"SwellTest/ActionVector{space}-v0" if backend == "vectorised" else f"SwellTest/Action{space}-v0"
-    envs = make(name, asynchronous=backend == "workers")
+    envs = make(name, async_envs=backend == "workers")
     assert isinstance(envs, EntryPointEnvs) == (backend == "vectorised")
     envs.reset()
     sent, observed = SENT_AND_OBSERVED[space]

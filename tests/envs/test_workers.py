@@ -7,7 +7,7 @@ import time
 import pytest
 from env_comparisons import failure_of, goes_on_alike, play, through_json
 
-from swell.envs import EnvSettings
+from swell.envs import EnvBatch
 from swell.envs.workers import WorkerEnvs
 from swell.errors import EnvironmentFailedError
 
@@ -22,12 +22,12 @@ from swell.errors import EnvironmentFailedError
 )
 @pytest.mark.filterwarnings("ignore")  # gymnasium prints the traceback of the worker as a warning
 def test_a_fault_in_a_worker_says_the_same(fault, message, make):
-    failure = failure_of(make(f"SwellTest/Faulty_{fault}-v0", asynchronous=True))
+    failure = failure_of(make(f"SwellTest/Faulty_{fault}-v0", async_envs=True))
     assert failure.endswith(f"failed at step 4: {message}")
 
 
 def test_a_worker_that_was_killed_is_named_with_the_signal(make):
-    envs = make("SwellTest/Counting-v0", num_envs=3, asynchronous=True)
+    envs = make("SwellTest/Counting-v0", num_envs=3, async_envs=True)
     play(envs)
     os.kill(envs._envs.processes[1].pid, signal.SIGKILL)
     with pytest.raises(EnvironmentFailedError, match="worker process of env 1 was killed by SIGKILL"):
@@ -35,7 +35,7 @@ def test_a_worker_that_was_killed_is_named_with_the_signal(make):
 
 
 def test_a_worker_that_hangs_is_found_and_all_workers_end():
-    envs = WorkerEnvs(EnvSettings("SwellTest/Faulty_hang-v0", num_envs=2, seed=0), timeout_seconds=0.5)
+    envs = WorkerEnvs(EnvBatch("SwellTest/Faulty_hang-v0", num_envs=2, seed=0), timeout_seconds=0.5)
     start = time.monotonic()
     assert failure_of(envs) == "SwellTest/Faulty_hang-v0: env 0, 1 gave no answer for 0.5 s at step 4"
     assert time.monotonic() - start < 10
@@ -44,11 +44,11 @@ def test_a_worker_that_hangs_is_found_and_all_workers_end():
 
 
 def test_envs_in_workers_are_restored_exactly(make, actions_for):
-    original = make("Acrobot-v1", seed=1, asynchronous=True, max_episode_steps=30)
+    original = make("Acrobot-v1", seed=1, async_envs=True, max_episode_steps=30)
     original.reset()
     actions = actions_for(original, 90)
     for row in actions[:40]:
         original.step(row)
-    restored = make("Acrobot-v1", seed=1, asynchronous=True, max_episode_steps=30)
+    restored = make("Acrobot-v1", seed=1, async_envs=True, max_episode_steps=30)
     assert restored.load_state_dict(through_json(original.state_dict()), resume_count=1) is None
     assert goes_on_alike(original, restored, actions[40:])

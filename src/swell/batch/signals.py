@@ -61,6 +61,15 @@ def effective_sample_size(log_ratios: Tensor) -> Tensor:
     return log_effective_sample_size(log_ratios).exp()
 
 
+@torch.no_grad()
+def kl_divergence(before: PolicyView, after: PolicyView) -> float:
+    """The mean over states of the exact KL(π_θ' ‖ π_θ): new policy first."""
+    if after.kind is None or before.parameters is None or after.parameters is None:
+        raise ConfigError("the KL divergence needs a stochastic policy; take BehavioralDivergence")
+    divergences = after.kind.distribution(after.parameters).kl(after.kind.distribution(before.parameters))
+    return divergences.clamp(min=0.0).mean().item()  # equal policies may differ from 0 by rounding
+
+
 class PolicyChange:
     """A signal that compares what the policy says before and after an update, on the same states.
 
@@ -105,12 +114,8 @@ class KLDivergence(PolicyChange):
 
     name = "kl_divergence"
 
-    @torch.no_grad()
     def compare(self, before: PolicyView, after: PolicyView) -> float:
-        if after.kind is None or before.parameters is None or after.parameters is None:
-            raise ConfigError("the KL divergence needs a stochastic policy; take BehavioralDivergence")
-        divergences = after.kind.distribution(after.parameters).kl(after.kind.distribution(before.parameters))
-        return divergences.clamp(min=0.0).mean().item()  # equal policies may differ from 0 by rounding
+        return kl_divergence(before, after)
 
 
 class EffectiveSampleSize(PolicyChange):

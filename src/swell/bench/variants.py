@@ -144,13 +144,13 @@ def matching_horizon(config: RunConfig, summary: dict[str, Any]) -> int:
 
     Where all are equally near, because minibatches have a fixed size, the one in the middle of the range.
     """
-    from swell.runs.build import make_effort  # here, because it imports torch
+    from swell.batch.scalers import batch_plan  # here, because it imports torch
 
     wanted = summary["gradient_steps"] / summary["env_steps"]
     middle = (config.min_horizon + config.max_horizon) / 2
 
     def distance(horizon: int) -> tuple[float, float]:
-        plan = make_effort(replace(config, horizon=horizon)).plan(horizon)
+        plan = batch_plan(replace(config, horizon=horizon), config.num_envs, horizon)
         made = plan.epochs * plan.minibatches / (horizon * config.num_envs)
         return round(abs(made / wanted - 1.0), 3), abs(horizon - middle)
 

@@ -193,7 +193,8 @@ def config_from_dict(values: dict[str, Any]) -> RunConfig:
     read = _names(ALGORITHMS.get(values.get("algorithm", "pqn"), LearnerSettings))
     of_learners = {name for kind in ALGORITHMS.values() for name in _names(kind)}
     kept = {name: value for name, value in values.items() if name in read or name not in of_learners}
-    return RunConfig(**{name: tuple(value) if isinstance(value, list) else value for name, value in kept.items()})
+    fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in kept.items()}
+    return RunConfig(**fields)
 
 
 def _names(kind: type[Settings]) -> set[str]:

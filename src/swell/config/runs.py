@@ -9,6 +9,8 @@ import tyro
 from swell.config.validation import Between, Count, Fault, Positive, Settings, Share
 
 Algorithm = Literal["pqn", "ppo", "ppo-ewma", "ppg", "ppg-ewma", "ess"]
+Backend = Literal["auto", "gymnasium", "envpool"]
+"""Who runs the envs. `auto` is ale-py for Atari, EnvPool for Procgen, which nobody else has, Gymnasium for the rest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +66,7 @@ class EnvSettings(Settings):
     """Environment: any Gymnasium id, `ALE/Pong-v5` or short `pong`, `MinAtar/Breakout-v1`, `procgen/coinrun`."""
     num_envs: Count = 32
     """Envs stepped together, E. More envs make each step cheaper and the batch E × horizon larger."""
-    backend: Literal["auto", "gymnasium", "envpool"] = "auto"
+    backend: Backend = "auto"
     """Who steps the envs; `envpool` is an alternative for Atari and MuJoCo and the only one for Procgen."""
     async_envs: bool = False
     """One process per env; pays off only for envs slower than about a millisecond a step."""

@@ -1,12 +1,15 @@
 """Environments: Gymnasium, MuJoCo, Atari, MinAtar and Procgen behind one convention. Nothing here imports torch."""
 
-from dataclasses import replace
+from dataclasses import fields
+from typing import Any
 
-from swell.envs.contract import Backend, EnvSettings, EnvStep, ResumeTier, VectorEnv
+from swell.config.runs import EnvSettings
+from swell.config.validation import with_fields
+from swell.envs.contract import EnvBatch, EnvStep, ResumeTier, VectorEnv
 from swell.envs.ids import EnvFamily, env_family, resolve_env_id, uses_envpool
 
 __all__ = [
-    "Backend",
+    "EnvBatch",
     "EnvFamily",
     "EnvSettings",
     "EnvStep",
@@ -18,9 +21,18 @@ __all__ = [
 ]
 
 
-def make_envs(settings: EnvSettings) -> VectorEnv:
-    """Builds a batch of envs; a wrong id or a missing extra raises ConfigError before anything is built."""
-    settings = replace(settings, env=resolve_env_id(settings.env, settings.backend))
+def make_envs(
+    env: str | EnvSettings, *, seed: int = 1, threads: int = 0, render_mode: str | None = None, **options: Any
+) -> VectorEnv:
+    """A batch of envs, of an id or of settings; single settings are taken by name, such as `num_envs`.
+
+    A wrong id or a missing extra raises ConfigError before anything is built.
+    """
+    asked = EnvSettings(env) if isinstance(env, str) else env
+    known = {field.name: getattr(asked, field.name) for field in fields(EnvSettings)}
+    of_batch = {"seed": seed, "threads": threads, "render_mode": render_mode}
+    settings = with_fields(EnvBatch, None, {**known, **of_batch, **options})
+    settings = with_fields(EnvBatch, settings, {"env": resolve_env_id(settings.env, settings.backend)})
     if uses_envpool(settings.env, settings.backend):
         from swell.envs.envpool_envs import EnvPoolEnvs
 

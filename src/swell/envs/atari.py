@@ -3,7 +3,7 @@
 What ale-py 0.12 does, and what is therefore done here:
 
 - Its `episodic_life` starts the whole game anew after each lost life. Its `life_loss_info` marks the lost life and
-  plays on, so that is what `EnvSettings.episodic_life` turns on.
+  plays on, so that is what `EnvBatch.episodic_life` turns on.
 - It can not save a game. But a game is a function of the env's last seed, of the number of restarts since then and of
   the actions, so `load_state_dict` plays the unfinished games again and compares what it then sees (tier `replay`).
   Envs get a new seed every RESEED_EVERY games, which bounds the number of restarts.
@@ -18,7 +18,7 @@ import numpy as np
 from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode
 
-from swell.envs.contract import MAX_ATARI_STEPS, EnvSettings, EnvStep, ResumeTier, episode_seed, same_step
+from swell.envs.contract import MAX_ATARI_STEPS, EnvBatch, EnvStep, ResumeTier, episode_seed, same_step
 from swell.envs.ids import atari_game
 from swell.errors import EnvironmentFailedError
 
@@ -40,7 +40,7 @@ REPLAY_LIMIT = 27_000
 class AtariEnvs:
     """A batch of one Atari game."""
 
-    def __init__(self, settings: EnvSettings) -> None:
+    def __init__(self, settings: EnvBatch) -> None:
         self.num_envs = settings.num_envs
         self.resume_tier: ResumeTier = _resume_tier(settings)
         self._settings = settings
@@ -202,12 +202,12 @@ class ActionLog:
         return self._ring[newest % len(self._ring)]
 
 
-def _resume_tier(settings: EnvSettings) -> ResumeTier:
+def _resume_tier(settings: EnvBatch) -> ResumeTier:
     depends_on_history = settings.sticky_actions > 0 or atari_game(settings.env) in CARRIES_MEMORY
     return "continuing" if depends_on_history else "replay"
 
 
-def _make_ale(settings: EnvSettings, num_envs: int, **image_options: Any) -> AtariVectorEnv:
+def _make_ale(settings: EnvBatch, num_envs: int, **image_options: Any) -> AtariVectorEnv:
     return AtariVectorEnv(
         atari_game(settings.env),
         num_envs,
@@ -223,6 +223,6 @@ def _make_ale(settings: EnvSettings, num_envs: int, **image_options: Any) -> Ata
     )
 
 
-def _make_colour_twin(settings: EnvSettings) -> AtariVectorEnv:
+def _make_colour_twin(settings: EnvBatch) -> AtariVectorEnv:
     """A copy of the first env that plays the same game in colour: the vector env shows only what the network sees."""
     return _make_ale(settings, 1, grayscale=False, stack_num=1, img_height=210, img_width=160)

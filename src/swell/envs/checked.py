@@ -12,7 +12,7 @@ from gymnasium.error import DependencyNotInstalled
 from gymnasium.spaces import Space
 
 from swell.envs.capture import capture, restore
-from swell.envs.contract import EnvSettings
+from swell.envs.contract import EnvBatch
 from swell.envs.ids import env_family
 from swell.envs.spaces import ActionDecoder, BadAnswerError, ObservationEncoder, all_finite, first_not_finite
 from swell.errors import ConfigError, EnvironmentFailedError
@@ -68,7 +68,7 @@ class CheckedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         return EnvironmentFailedError(f"{where}: {one_line(error)}")
 
 
-def make_checked(settings: EnvSettings, index: int) -> CheckedEnv:
+def make_checked(settings: EnvBatch, index: int) -> CheckedEnv:
     """Builds one env; only the first one renders."""
     options = gymnasium_options(settings if index == 0 else replace(settings, render_mode=None))
     with naming_construction(settings.env):
@@ -80,7 +80,7 @@ def make_checked(settings: EnvSettings, index: int) -> CheckedEnv:
     return CheckedEnv(env, index, settings.env)
 
 
-def gymnasium_options(settings: EnvSettings) -> dict[str, Any]:
+def gymnasium_options(settings: EnvBatch) -> dict[str, Any]:
     """What Gymnasium's `make` and `make_vec` are told; an option that is not set stays the env's own."""
     options = {"max_episode_steps": settings.max_episode_steps, "render_mode": settings.render_mode}
     return {name: value for name, value in options.items() if value is not None}
@@ -89,7 +89,7 @@ def gymnasium_options(settings: EnvSettings) -> dict[str, Any]:
 class CheckedVectorEnvs:
     """What backends that step all envs in one call share: their spaces, and the checks of all rows at once."""
 
-    def __init__(self, settings: EnvSettings, observation_space: Space[Any], action_space: Space[Any]) -> None:
+    def __init__(self, settings: EnvBatch, observation_space: Space[Any], action_space: Space[Any]) -> None:
         self.num_envs = settings.num_envs
         self._settings = settings
         self._encoder = ObservationEncoder(observation_space, settings.env)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
+from swell.config.runs import EnvSettings
+
 if TYPE_CHECKING:
     import numpy as np
     from gymnasium.spaces import Space
@@ -20,28 +22,17 @@ ResumeTier = Literal["exact", "replay", "continuing"]
 - `continuing`: episodes in flight are lost and the envs restart from new seeds.
 """
 
-Backend = Literal["auto", "gymnasium", "envpool"]
-"""Who runs the envs. `auto` is ale-py for Atari, EnvPool for Procgen, which nobody else has, Gymnasium for the rest."""
-
 MAX_ATARI_STEPS = 27_000
 """108,000 frames: half an hour of play, the limit behind every published score."""
 
 
-@dataclass(frozen=True)
-class EnvSettings:
-    """Everything a backend needs to build a batch of envs."""
+@dataclass(frozen=True, kw_only=True)
+class EnvBatch(EnvSettings):
+    """Everything a backend needs to build a batch of envs: their settings, and what is of this batch alone."""
 
-    env: str
-    num_envs: int
-    seed: int
-    backend: Backend = "auto"
-    asynchronous: bool = False
-    max_episode_steps: int | None = None
-    episodic_life: bool = False
-    clip_rewards: bool = False
-    sticky_actions: float = 0.0
-    noop_max: int = 30
+    seed: int = 1
     threads: int = 0
+    """For backends that step their envs in threads of their own; 0 is as many as there are cores."""
     render_mode: str | None = None
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from swell.envs.checked import CheckedVectorEnvs, one_line
-from swell.envs.contract import MAX_ATARI_STEPS, EnvSettings, EnvStep, ResumeTier, env_seeds, learner_rewards
+from swell.envs.contract import MAX_ATARI_STEPS, EnvBatch, EnvStep, ResumeTier, env_seeds, learner_rewards
 from swell.envs.ids import env_family
 from swell.errors import ConfigError, EnvironmentFailedError
 
@@ -35,7 +35,7 @@ class EnvPoolEnvs(CheckedVectorEnvs):
 
     resume_tier: ResumeTier = "continuing"
 
-    def __init__(self, settings: EnvSettings) -> None:
+    def __init__(self, settings: EnvBatch) -> None:
         self._family = env_family(settings.env)
         self._options = _task_options(settings)
         self._envpool = _import_envpool(settings.env)
@@ -91,7 +91,7 @@ class EnvPoolEnvs(CheckedVectorEnvs):
         self._lives = info.get("lives", self._lives)
         return self._checked_observations(observations)
 
-    def _make(self, maker: Any, settings: EnvSettings, **options: Any) -> Any:
+    def _make(self, maker: Any, settings: EnvBatch, **options: Any) -> Any:
         options |= {"num_envs": settings.num_envs, "num_threads": settings.threads, **self._options}
         try:
             return maker(self._task, **options)
@@ -124,7 +124,7 @@ def load_qt() -> None:
                 ctypes.CDLL(str(path))
 
 
-def _task_options(settings: EnvSettings) -> dict[str, Any]:
+def _task_options(settings: EnvBatch) -> dict[str, Any]:
     family, options = env_family(settings.env), dict[str, Any]()
     if settings.render_mode is not None and family != "mujoco":
         options["render_mode"] = settings.render_mode
@@ -137,7 +137,7 @@ def _task_options(settings: EnvSettings) -> dict[str, Any]:
     return options | {"max_episode_steps": settings.max_episode_steps}
 
 
-def _atari_options(settings: EnvSettings) -> dict[str, Any]:
+def _atari_options(settings: EnvBatch) -> dict[str, Any]:
     if settings.noop_max < 1:  # EnvPool would draw from an empty range
         raise ConfigError(f"noop_max must be at least 1 with backend envpool, got {settings.noop_max}")
     return {

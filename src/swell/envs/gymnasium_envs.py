@@ -10,13 +10,13 @@ from gymnasium.vector import AutoresetMode
 
 from swell.envs.capture import capture, restore
 from swell.envs.checked import CheckedVectorEnvs, gymnasium_options, make_checked, naming_construction, one_line
-from swell.envs.contract import EnvSettings, EnvStep, ResumeTier, VectorEnv, env_seeds, learner_rewards, same_step
+from swell.envs.contract import EnvBatch, EnvStep, ResumeTier, VectorEnv, env_seeds, learner_rewards, same_step
 from swell.envs.resume_check import resume, resume_tier_of, save
 
 
-def make_gymnasium_envs(settings: EnvSettings) -> VectorEnv:
+def make_gymnasium_envs(settings: EnvBatch) -> VectorEnv:
     """In worker processes if asked for; else the env's own vectorised version; else one after the other."""
-    if settings.asynchronous:
+    if settings.async_envs:
         from swell.envs.workers import WorkerEnvs
 
         return WorkerEnvs(settings)
@@ -28,7 +28,7 @@ def make_gymnasium_envs(settings: EnvSettings) -> VectorEnv:
 class LoopedEnvs:
     """A loop of our own rather than gymnasium's SyncVectorEnv: less to save, and no infos to merge."""
 
-    def __init__(self, settings: EnvSettings) -> None:
+    def __init__(self, settings: EnvBatch) -> None:
         self.num_envs = settings.num_envs
         self._settings = settings
         self._envs = [make_checked(settings, index) for index in range(settings.num_envs)]
@@ -95,7 +95,7 @@ class LoopedEnvs:
 class EntryPointEnvs(CheckedVectorEnvs):
     """The env's own vector env, whichever way it resets itself."""
 
-    def __init__(self, settings: EnvSettings) -> None:
+    def __init__(self, settings: EnvBatch) -> None:
         self._envs = _make_vector_env(settings)
         self._resets_at_once = self._envs.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
         super().__init__(settings, self._envs.single_observation_space, self._envs.single_action_space)
@@ -170,7 +170,7 @@ class EntryPointEnvs(CheckedVectorEnvs):
         return final_observations
 
 
-def has_entry_point(settings: EnvSettings) -> bool:
+def has_entry_point(settings: EnvBatch) -> bool:
     """Whether there is a vectorised version that can be used here: its observations are arrays and it resets itself."""
     if gymnasium.spec(settings.env.rpartition(":")[2]).vector_entry_point is None:
         return False
@@ -181,6 +181,6 @@ def has_entry_point(settings: EnvSettings) -> bool:
     return usable
 
 
-def _make_vector_env(settings: EnvSettings) -> Any:
+def _make_vector_env(settings: EnvBatch) -> Any:
     with naming_construction(settings.env):
         return gymnasium.make_vec(settings.env, settings.num_envs, "vector_entry_point", **gymnasium_options(settings))

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from itertools import product
 from typing import Any, Literal
 
-from swell.envs.contract import Backend
+from swell.config.runs import Backend
 from swell.errors import ConfigError
 
 EnvFamily = Literal["atari", "minatar", "classic", "mujoco", "procgen", "other"]

@@ -7,7 +7,7 @@ from gymnasium.spaces import Box, Discrete, Space
 from minatar import Environment
 
 from swell.envs.capture import capture, restore
-from swell.envs.contract import EnvSettings, EnvStep, ResumeTier, env_seeds, same_step
+from swell.envs.contract import EnvBatch, EnvStep, ResumeTier, env_seeds, same_step
 from swell.envs.ids import minatar_game
 
 STICKY_ACTIONS = 0.1
@@ -24,7 +24,7 @@ class MinAtarEnvs:
 
     resume_tier: ResumeTier = "exact"
 
-    def __init__(self, settings: EnvSettings) -> None:
+    def __init__(self, settings: EnvBatch) -> None:
         self.num_envs = settings.num_envs
         self._settings = settings
         self._limit = settings.max_episode_steps or MAX_EPISODE_STEPS

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from swell.envs.capture import NotPlainError
-from swell.envs.contract import EnvSettings, ResumeTier, VectorEnv
+from swell.envs.contract import EnvBatch, ResumeTier, VectorEnv
 
 EPISODE_STEPS = 16
 """Short, so that the trial goes through several episode ends: there the envs draw random numbers."""
@@ -43,14 +43,14 @@ def resume(envs: SavableEnvs, state: dict[str, Any], resume_count: int) -> np.nd
     return None
 
 
-def resume_tier_of(kind: Callable[[EnvSettings], SavableEnvs], settings: EnvSettings) -> ResumeTier:
+def resume_tier_of(kind: Callable[[EnvBatch], SavableEnvs], settings: EnvBatch) -> ResumeTier:
     """`exact` if two small copies of these envs, one of them restored, do the same to the last bit."""
-    trial = EnvSettings(settings.env, num_envs=2, seed=0, max_episode_steps=EPISODE_STEPS)
+    trial = EnvBatch(settings.env, num_envs=2, seed=0, max_episode_steps=EPISODE_STEPS)
     return _tried_tier(kind, trial)
 
 
 @cache
-def _tried_tier(kind: Callable[[EnvSettings], SavableEnvs], trial: EnvSettings) -> ResumeTier:
+def _tried_tier(kind: Callable[[EnvBatch], SavableEnvs], trial: EnvBatch) -> ResumeTier:
     original, restored = kind(trial), kind(replace(trial, seed=1))
     try:
         return "exact" if restores_exactly(original, restored) else "continuing"

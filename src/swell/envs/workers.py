@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
 from swell.envs.checked import make_checked, one_line
-from swell.envs.contract import EnvSettings, EnvStep, ResumeTier, env_seeds, same_step
+from swell.envs.contract import EnvBatch, EnvStep, ResumeTier, env_seeds, same_step
 from swell.envs.gymnasium_envs import LoopedEnvs
 from swell.envs.resume_check import resume, resume_tier_of, save
 from swell.errors import EnvironmentFailedError, SwellError
@@ -23,7 +23,7 @@ TIMEOUT_SECONDS = 60.0
 class WorkerEnvs:
     """gymnasium's AsyncVectorEnv, made to notice workers that died or hang."""
 
-    def __init__(self, settings: EnvSettings, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+    def __init__(self, settings: EnvBatch, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
         self.num_envs = settings.num_envs
         self._settings = settings
         self._timeout = timeout_seconds

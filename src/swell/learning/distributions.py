@@ -14,7 +14,7 @@ from gymnasium import spaces
 from torch import Generator, Tensor
 
 from swell.errors import ConfigError
-from swell.types import PolicyView
+from swell.types import Distribution, PolicyView
 
 KindName = Literal["categorical", "multi-categorical", "gaussian"]
 HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
@@ -146,7 +146,7 @@ class ActionKind:
     def is_continuous(self) -> bool:
         return self.name == "gaussian"
 
-    def distribution(self, parameters: Tensor) -> Categorical | MultiCategorical | DiagonalGaussian:
+    def distribution(self, parameters: Tensor) -> Distribution:
         if self.name == "categorical":
             return Categorical(parameters)
         if self.name == "multi-categorical":

@@ -1,7 +1,8 @@
 """Observations shifted and scaled by the mean and variance of all that were observed."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,8 @@ STATISTICS = ("mean", "squared_deviations", "count")
 Number = TypeVar("Number", float, Tensor)
 
 
-class Moments(NamedTuple, Generic[Number]):
+@dataclass(frozen=True)
+class Moments(Generic[Number]):
     """How many values were seen, their mean, and the sum of their squared deviations from it."""
 
     count: Number
@@ -29,9 +31,10 @@ def merged(before: Moments[Number], batch: Moments[Number]) -> Moments[Number]:
     """
     count = before.count + batch.count
     delta = batch.mean - before.mean
+    share = batch.count * (1.0 / count)
     between = delta * delta * (before.count * batch.count / count)
     squared_deviations = before.squared_deviations + batch.squared_deviations + between
-    return Moments(count, before.mean + delta * (batch.count / count), squared_deviations)
+    return Moments(count, before.mean + delta * share, squared_deviations)
 
 
 class ObservationNormalizer(nn.Module):
@@ -71,12 +74,12 @@ class ObservationNormalizer(nn.Module):
         batch = as_float(observations).to("cpu", torch.float64)
         mean = batch.mean(dim=0)
         seen = Moments(torch.tensor(float(batch_count), dtype=torch.float64), mean, (batch - mean).square().sum(dim=0))
-        count, mean, squared_deviations = merged(Moments(self.count, self.mean, self.squared_deviations), seen)
-        self.count.copy_(count)
-        self.mean.copy_(mean)
-        self.squared_deviations.copy_(squared_deviations)
+        moments = merged(Moments(self.count, self.mean, self.squared_deviations), seen)
+        self.count.copy_(moments.count)
+        self.mean.copy_(moments.mean)
+        self.squared_deviations.copy_(moments.squared_deviations)
         self.center.copy_(self.mean)
-        self.scale.copy_((self.squared_deviations / count + EPSILON).rsqrt())
+        self.scale.copy_((self.squared_deviations / self.count + EPSILON).rsqrt())
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
         statistics = {name: self._buffers.pop(name) for name in STATISTICS}

@@ -1,7 +1,7 @@
 """A trained agent, read back from its run directory: to act, to be scored, to be filmed."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,17 +10,17 @@ import torch
 from gymnasium.error import DependencyNotInstalled
 from torch import Tensor
 
-from swell.runs.build import env_settings, make_learner, observation_shape, resolve_device
+from swell.runs.build import make_learner, observation_shape, resolve_device
 from swell.runs.checkpoint import checkpoint_name, load_checkpoint, load_newest
 from swell.collect.collector import play_episodes
 from swell.config.run_config import RunConfig, config_from_dict
-from swell.envs import EnvSettings, VectorEnv, make_envs
+from swell.envs import VectorEnv, make_envs
 from swell.errors import ConfigError, StorageError
+from swell.memory.planner import EVALUATION_ENVS
 from swell.runs.run_directory import read_description
 from swell.config.seeds import derive_seed
 
 Which = Literal["newest", "best"]
-EVALUATION_ENVS = 100
 FRAMES_PER_SECOND = 30
 _VIDEO_EXTRA = '--video needs the video extra: pip install "swell-rl[video]"'
 
@@ -47,7 +47,7 @@ def load_policy(directory: str | Path, which: Which = "newest", device: str = "a
     directory = Path(directory)
     config = config_from_dict(read_description(directory)["config"])
     env_steps, state = _load(directory, which)
-    envs = make_envs(env_settings(config, 1, config.seed))
+    envs = make_envs(config, num_envs=1, seed=config.seed, threads=config.threads)
     place = resolve_device(device)
     learner = make_learner(config, envs.observation_space, envs.action_space, place)
     learner.load_state_dict(state["learner"])
@@ -83,7 +83,7 @@ def greedy_returns(
     act: Callable[[Tensor], Tensor], config: RunConfig, device: torch.device, episodes: int, seed: int
 ) -> list[float]:
     """Returns of whole episodes on envs of their own; lost lives do not end a game here."""
-    envs = make_envs(_evaluation_settings(config, min(episodes, EVALUATION_ENVS), seed))
+    envs = _evaluation_envs(config, min(episodes, EVALUATION_ENVS), seed)
     try:
         return play_episodes(act, envs, episodes, device)
     finally:
@@ -93,7 +93,7 @@ def greedy_returns(
 def film(policy: Policy, seed: int, path: Path) -> None:
     """One whole greedy episode as a video; the ending of `path` picks the format (mp4, gif)."""
     writer = _video_writer()
-    envs = make_envs(_evaluation_settings(policy.config, 1, seed, render_mode="rgb_array"))
+    envs = _evaluation_envs(policy.config, 1, seed, render_mode="rgb_array")
     try:
         frames = _frames_of_one_episode(policy, envs)
     except DependencyNotInstalled:
@@ -104,9 +104,10 @@ def film(policy: Policy, seed: int, path: Path) -> None:
     writer(path, frames)
 
 
-def _evaluation_settings(config: RunConfig, num_envs: int, seed: int, render_mode: str | None = None) -> EnvSettings:
+def _evaluation_envs(config: RunConfig, num_envs: int, seed: int, render_mode: str | None = None) -> VectorEnv:
     # In one process: a worker for each of a hundred envs would cost more than it brings.
-    return env_settings(replace(config, episodic_life=False, async_envs=False), num_envs, seed, render_mode)
+    changes = {"num_envs": num_envs, "episodic_life": False, "async_envs": False}
+    return make_envs(config, seed=seed, threads=config.threads, render_mode=render_mode, **changes)
 
 
 def _frames_of_one_episode(policy: Policy, envs: VectorEnv) -> list[np.ndarray]:

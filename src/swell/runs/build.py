@@ -33,7 +33,7 @@ from swell.config.imports import imported
 from swell.config.run_config import RunConfig
 from swell.config.seeds import derive_seed
 from swell.config.validation import is_import
-from swell.envs import EnvSettings, VectorEnv, make_envs
+from swell.envs import VectorEnv, make_envs
 from swell.errors import ConfigError
 from swell.measurement import Measurement
 from swell.memory.plan import MemoryPlan
@@ -102,24 +102,7 @@ def build(config: RunConfig, points: Points | None = None, decided: MemoryPlan |
 
 
 def training_envs(config: RunConfig) -> VectorEnv:
-    return make_envs(env_settings(config, config.num_envs, derive_seed(config.seed, "envs")))
-
-
-def env_settings(config: RunConfig, num_envs: int, seed: int, render_mode: str | None = None) -> EnvSettings:
-    return EnvSettings(
-        env=config.env,
-        num_envs=num_envs,
-        seed=seed,
-        backend=config.backend,
-        asynchronous=config.async_envs,
-        max_episode_steps=config.max_episode_steps,
-        episodic_life=config.episodic_life,
-        clip_rewards=config.clip_rewards,
-        sticky_actions=config.sticky_actions,
-        noop_max=config.noop_max,
-        threads=config.threads,
-        render_mode=render_mode,
-    )
+    return make_envs(config, seed=derive_seed(config.seed, "envs"), threads=config.threads)
 
 
 def observation_shape(envs: VectorEnv) -> tuple[int, ...]:
