@@ -11,10 +11,11 @@ from typing import Annotated, Any, Literal, NoReturn, Union, cast
 
 import tyro
 
-from swell.bench.command import Bench, Report, bench, report
+from swell.bench.command import Bench, bench
 from swell.config.run_config import RunConfig
 from swell.errors import ConfigError, SwellError
 from swell.presets import describe_presets, preset_config
+from swell.report.command import Report, report
 
 
 @dataclass(frozen=True)
