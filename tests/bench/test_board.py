@@ -45,7 +45,7 @@ def test_the_running_come_first_then_the_failed_and_the_rest_is_counted(states):
     assert lines[0].startswith("2 of 20 finished") and lines[1].split()[:4] == ["env", "variant", "seed", "state"]
     assert [line.split()[3] for line in lines[2:-1]] == ["running", "running", "failed", "diverged", "queued"]
     assert lines[-1].strip() == "and 14 queued, 1 finished"
-    assert len(lines) <= 9 - 1, "the cursor needs a line, or the terminal scrolls with every picture"
+    assert len(lines) <= 9 - 1, "the cursor needs a line, or the terminal scrolls with every table"
 
 
 def test_a_line_tells_how_far_a_run_is(states):
@@ -86,13 +86,13 @@ def test_hostile_names_are_only_text(states):
     assert any("[red]x[/red][link=a]" in line for line in drawn([replace(states[1], run=run)], width=150))
 
 
-def test_the_live_table_tells_each_failure_once_and_leaves_its_last_picture(states):
+def test_the_live_table_tells_each_failure_once_and_leaves_its_last_state(states):
     stream, now = io.StringIO(), [0.0]
     console = Console(file=stream, width=120, height=20, force_terminal=True, color_system=None)
     board = LiveBoard(console, clock=lambda: now[0])
     for _ in range(10):
         board.show(states)
-    assert stream.getvalue().count("of 20 finished") == 1, "at most four pictures a second"
+    assert stream.getvalue().count("of 20 finished") == 1, "at most four drawings a second"
     now[0] = 1.0
     board.show([replace(state, status="done") if state.status == "running" else state for state in states])
     board.close()

@@ -36,6 +36,7 @@ except InterruptedRunError as error:
 print(outcome.report())
 sys.exit(1 if outcome.failed else 0)
 """
+SUPPORT = str(Path(__file__).parents[1] / "support")
 DAMAGE = (b"", b'{"runs": [{"name": "Cart', b"\x00\xff", None)
 
 
@@ -57,7 +58,7 @@ def start_driver(root):
     with (root / "driver.txt").open("ab") as output:
         return subprocess.Popen(
             [sys.executable, "-c", DRIVER, str(root)],
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "support")},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([SUPPORT, os.environ.get("PYTHONPATH", "")])},
             stdout=output,
             stderr=output,
         )

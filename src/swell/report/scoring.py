@@ -34,7 +34,7 @@ class Scoring:
         return self.normalized[label][env][self.raw[label][env].index(score)]
 
     @property
-    def field_words(self) -> str:
+    def field_name(self) -> str:
         if self.field == "evaluation_return":
             return "greedy evaluation return"
         return "mean return of the last 100 training episodes"

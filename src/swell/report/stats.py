@@ -148,14 +148,6 @@ def curve_band(
     return mean, low, high
 
 
-def area_under(curve: Curve) -> float:
-    """∫ y dx / ∫ dx by the trapezoid rule: the mean of y over the run's own x. Compare runs of the same length."""
-    [(x, y)] = _checked_curves([curve])
-    if x[0] == x[-1]:
-        return float(y.mean())
-    return float(np.sum(np.diff(x) * (y[1:] + y[:-1]) / 2) / (x[-1] - x[0]))
-
-
 def spearman(x: ArrayLike, y: ArrayLike) -> float:
     """The correlation of ranks, ties sharing their average rank; NaN below 3 points or if either is constant."""
     ours, theirs = (_ranks(values) for values in _checked({"x": x, "y": y}).values())
