@@ -132,7 +132,9 @@ class BoardView:
         if shown:
             yield _table(shown, speeds_of(self.states), options.max_width >= FULL_WIDTH, ascii_only)
         if hidden:
-            yield _line(f"and {_counted(hidden)}", "dim", ascii_only)
+            counts = [(STATUS_STYLES[status][0], sum(state.status == status for state in hidden)) for status in ORDER]
+            rest = ", ".join(f"{number} {word}" for word, number in counts if number)
+            yield _line(f"and {rest}", "dim", ascii_only)
 
 
 def headline(states: Sequence[RunState]) -> str:
@@ -206,11 +208,6 @@ def _progress(state: RunState, full: bool) -> str:
     done = round(state.fraction_done * BAR_WIDTH)
     bar = "━" * done + "─" * (BAR_WIDTH - done) + " " if full else ""
     return f"{bar}{percent(state.fraction_done)}"
-
-
-def _counted(states: Sequence[RunState]) -> str:
-    counts = [(STATUS_STYLES[status][0], sum(state.status == status for state in states)) for status in ORDER]
-    return ", ".join(f"{number} {word}" for word, number in counts if number)
 
 
 def _line(text: str, style: str, ascii_only: bool) -> Text:

@@ -79,12 +79,12 @@ def bench(command: Bench) -> None:
     from swell.bench.board import make_board
     from swell.bench.queue import run_benchmark
 
-    outcome = run_benchmark(runs, command.out, make_executor(command), make_board(command.quiet), command.retries)
-    print(outcome.report())
-    if outcome.finished:
+    result = run_benchmark(runs, command.out, make_executor(command), make_board(command.quiet), command.retries)
+    print(result.report())
+    if result.finished:
         report(Report((command.out,)))
-    if outcome.failed:
-        raise UnfinishedError(f"{len(outcome.failed)} of {len(runs)} runs failed; the same command tries them again")
+    if result.failed:
+        raise UnfinishedError(f"{len(result.failed)} of {len(runs)} runs failed; the same command tries them again")
 
 
 def planned_runs(command: Bench) -> list[PlannedRun]:

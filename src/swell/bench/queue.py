@@ -74,7 +74,7 @@ class Board(Protocol):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class BenchmarkResult:
     """How the runs stand at the end of a driver."""
 
     states: tuple[RunState, ...]
@@ -110,7 +110,7 @@ def run_benchmark(
     board: Board,
     retries: int = RETRIES,
     patience: float = PATIENCE_SECONDS,
-) -> Outcome:
+) -> BenchmarkResult:
     """Carries out what is left of the plan in `root` and says how it ended.
 
     A run whose worker dies is continued up to `retries` times; one that fails by itself is not tried again. After
@@ -128,12 +128,12 @@ def run_benchmark(
     finally:
         executor.close()
         board.close()
-    outcome = Outcome(tuple(states), root)
+    result = BenchmarkResult(tuple(states), root)
     if stop.signal_number is not None:
-        finished = f"{len(outcome.finished)} of {len(runs)} runs are finished"
+        finished = f"{len(result.finished)} of {len(runs)} runs are finished"
         message = f"stopped: {finished}, what was running is saved; the same command goes on"
         raise InterruptedRunError(message, stop.signal_number)
-    return outcome
+    return result
 
 
 class _Queue:

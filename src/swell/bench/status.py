@@ -115,7 +115,7 @@ def last_row(path: Path) -> Row:
 
 
 def last_line(path: Path) -> str:
-    """The last line of a log that says something, without the mark of its speaker."""
+    """The last line of a log that is not empty, without the prefix `swell: `."""
     lines = [line.strip() for line in _tail(path).decode(errors="replace").splitlines() if line.strip()]
     return lines[-1].removeprefix("swell: ") if lines else ""
 

@@ -22,7 +22,7 @@ from swell.report.page import (
 from swell.report.records import RunRecord, natural_key
 from swell.report.run_files import clean_text
 from swell.report.scoring import Scores, Scoring
-from swell.report.stats import Interval, Value, bootstrap, bootstrap_difference, mean_score
+from swell.report.stats import Interval, bootstrap, bootstrap_difference, difference_of_means, mean_score
 from swell.report.verdict import enough_runs, improvement
 
 
@@ -128,7 +128,7 @@ def size_section(page: Page) -> Html:
         fixed = [other for other, (kind, net, _) in kinds.items() if kind == "fixed" and net == network]
         if scaler == "adaptive" and batch and fixed:
             baseline = max(fixed, key=lambda other: float(mean_score(scores[other])))
-            gain = bootstrap(_difference, scores[label], scores[baseline])
+            gain = bootstrap(difference_of_means, scores[label], scores[baseline])
             points.setdefault(network, []).append((batch, gain, f"{label} over {baseline}"))
     if sum(map(len, points.values())) < 2:
         return Html()
@@ -160,10 +160,6 @@ def gradient_step_section(page: Page) -> Html:
     words = page.scoring.field_name if single else page.score_name
     figure = figures.score_over_gradient_steps(points, page.labels, words)
     return join([remark(note), plot_grid(page.plot(figure), "wide")])
-
-
-def _difference(ours: Scores, theirs: Scores) -> Value:
-    return mean_score(ours) - mean_score(theirs)
 
 
 def _kind(records: Sequence[RunRecord]) -> tuple[str, str, float | None]:
