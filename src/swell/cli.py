@@ -12,12 +12,13 @@ from typing import Annotated, Any, Literal, NoReturn, Union
 
 import tyro
 
-from swell.bench.command import Bench, Report, bench, report
+from swell.bench.command import Bench, bench
 from swell.config.options import GROUPS, Option, options, sentences
 from swell.config.run_config import RunConfig, require_read
 from swell.config.validation import ChoiceOrImport
 from swell.errors import ConfigError, SwellError
 from swell.presets import describe_presets, preset_config
+from swell.report.command import Report, report
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,7 @@ import pytest
 from rich.console import Console
 from small_bench import ADAPTIVE, small_plan
 
-from swell.bench.board import BoardView, LiveBoard, PlainBoard, QuietBoard, make_board
-from swell.bench.outlook import event_line, headline, rough_duration, seconds_left
+from swell.bench.board import BoardView, LiveBoard, PlainBoard, QuietBoard, event_line, headline, make_board
 from swell.bench.status import RunState
 from swell.display.console import patient_console
 
@@ -41,31 +40,12 @@ def test_the_headline_of_the_end_has_no_time_left(states):
     assert headline(states[:1]) == "1 of 1 finished"
 
 
-def test_the_time_left_goes_by_the_speed_of_the_same_env_and_by_runs_at_a_time(states):
-    running, waiting = replace(states[1], wall_seconds=3.0), states[5]
-    assert seconds_left([running]) == pytest.approx(3.0)
-    second = replace(states[4], env_steps=3000, wall_seconds=3.0)
-    assert seconds_left([running, second, waiting, waiting, waiting]) == pytest.approx((2 * 3.0 + 3 * 11.0) / 2)
-    assert seconds_left([running, second, waiting]) == pytest.approx(11.0), "one run cannot be shared by two workers"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        *((0.2, "1 s"), (59, "59 s"), (61, "1 min"), (3600, "1 h"), (4790, "1 h 20 min"), (86_400, "1 day 0 h")),
-        (60 * 60 * 51, "2 days 3 h"),
-    ],
-)
-def test_durations_are_no_finer_than_an_estimate(seconds, words):
-    assert rough_duration(seconds) == words
-
-
 def test_the_running_come_first_then_the_failed_and_the_rest_is_counted(states):
     lines = drawn(states, height=9)
     assert lines[0].startswith("2 of 20 finished") and lines[1].split()[:4] == ["env", "variant", "seed", "state"]
     assert [line.split()[3] for line in lines[2:-1]] == ["running", "running", "failed", "diverged", "queued"]
     assert lines[-1].strip() == "and 14 queued, 1 finished"
-    assert len(lines) <= 9 - 1, "the cursor needs a line, or the terminal scrolls with every picture"
+    assert len(lines) <= 9 - 1, "the cursor needs a line, or the terminal scrolls with every table"
 
 
 def test_a_line_tells_how_far_a_run_is(states):
@@ -106,13 +86,13 @@ def test_hostile_names_are_only_text(states):
     assert any("[red]x[/red][link=a]" in line for line in drawn([replace(states[1], run=run)], width=150))
 
 
-def test_the_live_table_tells_each_failure_once_and_leaves_its_last_picture(states):
+def test_the_live_table_tells_each_failure_once_and_leaves_its_last_state(states):
     stream, now = io.StringIO(), [0.0]
     console = Console(file=stream, width=120, height=20, force_terminal=True, color_system=None)
     board = LiveBoard(console, clock=lambda: now[0])
     for _ in range(10):
         board.show(states)
-    assert stream.getvalue().count("of 20 finished") == 1, "at most four pictures a second"
+    assert stream.getvalue().count("of 20 finished") == 1, "at most four drawings a second"
     now[0] = 1.0
     board.show([replace(state, status="done") if state.status == "running" else state for state in states])
     board.close()

@@ -15,7 +15,7 @@ from kill import same
 from small_bench import WITH_CONTROLS, result, small_plan
 
 from swell.bench.status import attempts, is_held, read_states
-from swell.bench.worker import carry_out
+from swell.bench.workers.process import carry_out
 from swell.runs.run_directory import read_json, read_jsonl
 
 DRIVER = """
@@ -23,7 +23,7 @@ import sys
 from pathlib import Path
 from small_bench import WITH_CONTROLS, small_plan
 from swell.bench.board import make_board
-from swell.bench.local import LocalExecutor
+from swell.bench.workers.local import LocalExecutor
 from swell.bench.queue import run_benchmark
 from swell.runs.interrupt import InterruptedRunError
 
@@ -34,8 +34,9 @@ except InterruptedRunError as error:
     print(error)
     sys.exit(error.exit_code)
 print(outcome.report())
-sys.exit(outcome.exit_code)
+sys.exit(1 if outcome.failed else 0)
 """
+SUPPORT = str(Path(__file__).parents[1] / "support")
 DAMAGE = (b"", b'{"runs": [{"name": "Cart', b"\x00\xff", None)
 
 
@@ -48,7 +49,7 @@ def undisturbed(tmp_path_factory):
     """The results of the same plan, run after run in this process."""
     root = tmp_path_factory.mktemp("undisturbed")
     for run in sorted(plan(), key=lambda run: run.source is not None):
-        carry_out(run.directory(root), run.settled(root))
+        carry_out(run.directory(root), run.resolved_config(root))
     return {run.name: result(run.directory(root)) for run in plan()}
 
 
@@ -57,7 +58,7 @@ def start_driver(root):
     with (root / "driver.txt").open("ab") as output:
         return subprocess.Popen(
             [sys.executable, "-c", DRIVER, str(root)],
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "support")},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([SUPPORT, os.environ.get("PYTHONPATH", "")])},
             stdout=output,
             stderr=output,
         )

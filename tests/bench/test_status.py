@@ -11,7 +11,7 @@ from small_bench import ADAPTIVE, leave, small_plan
 
 from swell.bench import status
 from swell.bench.status import attempts, is_held, last_line, last_row, read_state, read_states, write_index
-from swell.bench.worker import claim_of
+from swell.bench.workers.process import claim_of
 from swell.runs.run_directory import RunLock, read_json
 
 

@@ -4,7 +4,14 @@ import json
 
 import pytest
 
-from swell.bench.variants import follow, matching_horizon, parse_options, parse_variant, parse_variants, variant_config
+from swell.bench.variants import (
+    matching_horizon,
+    parse_options,
+    parse_variant,
+    parse_variants,
+    resolve_control,
+    variant_config,
+)
 from swell.errors import ConfigError
 from swell.presets import make_config
 from swell.runs.build import make_effort, ramp_points
@@ -116,7 +123,7 @@ def test_values_read_as_what_they_look_like():
 
 def test_a_replay_repeats_the_horizons_of_its_source(tmp_path):
     source = finished_run(tmp_path / "adaptive", [16, 16, 20, 24])
-    config = follow(parse_variant("ramp-replay"), config_of("ramp-replay"), source)
+    config = resolve_control(parse_variant("ramp-replay"), config_of("ramp-replay"), source)
     assert (config.scaler, config.ramp_from, config.ramp_order) == ("ramp", str(source), "recorded")
     starts = [0.0, 16 / 76, 32 / 76, 52 / 76]
     points = ramp_points(config)
@@ -126,7 +133,7 @@ def test_a_replay_repeats_the_horizons_of_its_source(tmp_path):
 def test_shuffled_horizons_are_the_same_ones_in_another_order(tmp_path):
     horizons = list(range(16, 64))
     source = finished_run(tmp_path / "adaptive", horizons)
-    config = follow(parse_variant("shuffled"), config_of("shuffled"), source)
+    config = resolve_control(parse_variant("shuffled"), config_of("shuffled"), source)
     points = ramp_points(config)
     played = [horizon for _, horizon in [points[0], *points[2::2]]]
     starts = [progress for progress, _ in [points[0], *points[2::2]]]
@@ -137,8 +144,8 @@ def test_shuffled_horizons_are_the_same_ones_in_another_order(tmp_path):
 
 def test_another_seed_shuffles_differently(tmp_path):
     source = finished_run(tmp_path / "adaptive", list(range(16, 64)))
-    config = follow(parse_variant("shuffled"), config_of("shuffled"), source)
-    other = follow(parse_variant("shuffled"), config_of("shuffled", seed=2), source)
+    config = resolve_control(parse_variant("shuffled"), config_of("shuffled"), source)
+    other = resolve_control(parse_variant("shuffled"), config_of("shuffled", seed=2), source)
     assert ramp_points(config) == ramp_points(config) != ramp_points(other)
 
 
@@ -146,7 +153,7 @@ def test_matched_updates_makes_as_many_gradient_steps(tmp_path):
     shared = {"minibatch_rule": "count", "minibatches": 8, "epochs": 2, "num_envs": 10}
     per_step = 8 * 2 / (10 * 23)  # of a fixed horizon of 23
     source = finished_run(tmp_path / "adaptive", [40] * 50, gradient_steps=round(per_step * 10 * 40 * 50))
-    config = follow(parse_variant("matched-updates"), config_of("matched-updates", **shared), source)
+    config = resolve_control(parse_variant("matched-updates"), config_of("matched-updates", **shared), source)
     assert (config.scaler, config.horizon) == ("fixed", 23)
     plan = make_effort(config).plan(config.horizon)
     assert plan.epochs * plan.minibatches / (10 * plan.horizon) == pytest.approx(per_step)

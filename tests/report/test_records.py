@@ -10,9 +10,8 @@ from synthetic_runs import write_bench, write_run
 
 from swell.errors import ConfigError
 from swell.report.records import default_label, natural_key, read_run, read_runs
-from swell.report.run_log import MAX_POINTS
+from swell.report.run_files import MAX_POINTS, clean_text, finite_number
 from swell.report.scoring import score_runs
-from swell.report.untrusted import clean_text, finite_number
 
 
 def test_runs_are_found_at_any_depth_and_once(tmp_path):
@@ -149,7 +148,7 @@ def test_the_log_of_a_benchmark_is_found_with_its_last_line(tmp_path):
     log = tmp_path / "logs" / "ALE-Pong-v5_fixed-16_seed-1.log"
     log.write_text("starting\n\x1b[31mswell: environment failed\x1b[0m\n\n")
     [record] = read_runs([tmp_path])
-    assert (record.console, record.last_words) == (log, "swell: environment failed")
+    assert (record.console, record.last_log_line) == (log, "swell: environment failed")
 
 
 def test_a_run_that_left_only_a_log_is_listed_as_failed(tmp_path):
@@ -158,7 +157,7 @@ def test_a_run_that_left_only_a_log_is_listed_as_failed(tmp_path):
     (tmp_path / "logs" / "ALE-Pong-v5_fixed-16_seed-2.log").write_text("swell: not enough memory\n")
     [_, failed] = read_runs([tmp_path])
     assert (failed.env, failed.label, failed.seed, failed.status) == ("ALE/Pong-v5", "fixed:16", 2, "failed")
-    assert failed.last_words == "swell: not enough memory"
+    assert failed.last_log_line == "swell: not enough memory"
 
 
 def test_labels_say_what_sets_the_batch():
@@ -177,7 +176,7 @@ def test_evaluations_count_if_every_finished_run_has_one(tmp_path):
     assert score_runs(read_runs([tmp_path])).raw == {"pqn adaptive": {"CartPole-v1": [10.0, 30.0]}}
     write_run(tmp_path / "c", seed=3, evaluated=False)
     scoring = score_runs(read_runs([tmp_path]))
-    assert scoring.field == "final_return" and "training" in scoring.field_words
+    assert scoring.field == "final_return" and "training" in scoring.field_name
 
 
 def test_only_finished_runs_have_scores(tmp_path):

@@ -16,7 +16,6 @@ from swell.report.reference_scores import (
     human_normalized,
     normalization_name,
     normalized,
-    procgen_normalized,
 )
 
 # Human-normalised percent of a published PQN at 200M frames.
@@ -88,17 +87,15 @@ def test_a_score_below_random_is_negative():
 def test_every_procgen_game_has_a_hard_range_and_no_easy_one():
     assert set(PROCGEN_HARD) == set(PROCGEN_GAMES)
     for game, (low, high) in PROCGEN_HARD.items():
-        assert procgen_normalized(procgen_id(game, "hard"), low) == 0.0
-        assert procgen_normalized(procgen_id(game, "hard"), high) == 1.0
-        assert procgen_normalized(procgen_id(game, "easy"), high) is None
+        assert normalized(procgen_id(game, "hard"), low) == 0.0
+        assert normalized(procgen_id(game, "hard"), high) == 1.0
+        assert normalized(procgen_id(game, "easy"), high) is None
         assert normalization_name(procgen_id(game, "easy")) is None
 
 
 @pytest.mark.parametrize(("algorithm", "mean"), [(0, 0.579), (1, 0.757)])
 def test_the_procgen_ranges_give_the_published_averages(algorithm, mean):
-    scores = [
-        procgen_normalized(f"Procgen/{game.title()}Hard-v0", raw[algorithm]) for game, raw in PUBLISHED_PROCGEN.items()
-    ]
+    scores = [normalized(f"Procgen/{game.title()}Hard-v0", raw[algorithm]) for game, raw in PUBLISHED_PROCGEN.items()]
     assert sum(scores) / 16 == pytest.approx(mean, abs=0.001)
 
 

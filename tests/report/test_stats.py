@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from swell.report.stats import (
     align,
-    area_under,
     bootstrap,
     bootstrap_band,
     bootstrap_difference,
@@ -234,12 +233,6 @@ def test_a_band_is_the_bootstrap_of_the_mean_at_each_point():
         expected = (interval.value, interval.low, interval.high)
         assert (mean[point], low[point], high[point]) == pytest.approx(expected, abs=0.03)
     np.testing.assert_allclose(curve_band(curves[::-1], [0, 1, 2], resamples=20_000), (mean, low, high))
-
-
-def test_the_area_under_a_curve_is_its_mean_height():
-    assert area_under(([0.0, 1.0, 4.0], [0.0, 2.0, 2.0])) == pytest.approx((1.0 + 6.0) / 4)
-    assert area_under(([100.0, 300.0], [-1.0, 5.0])) == pytest.approx(2.0)
-    assert area_under(([7.0], [3.0])) == 3.0
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_a_clean_sweep_of_three_against_three_is_no_evidence(tmp_path):
     assert verdict_on(tmp_path).findings[0].outcome == "too few"
 
 
-def test_the_protagonist_is_the_adaptive_variant_unless_another_is_asked_for(tmp_path):
+def test_the_main_variant_is_the_adaptive_variant_unless_another_is_asked_for(tmp_path):
     write_bench(tmp_path, {"fixed:16": 50, "swell": 100, "fixed:128": 60}, seeds=2)
     records = read_runs([tmp_path])
     assert variant_labels(records) == ["swell", "fixed:16", "fixed:128"]

@@ -4,7 +4,7 @@ import json
 from collections import deque
 
 from swell.bench.plan import make_plan
-from swell.bench.worker import IN_USE, Ending
+from swell.bench.workers.process import IN_USE, Ending
 
 ADAPTIVE = "adaptive:4-16"
 WITH_CONTROLS = (ADAPTIVE, f"ramp-replay:{ADAPTIVE}", f"matched-updates:{ADAPTIVE}")

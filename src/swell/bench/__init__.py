@@ -1,1 +1,1 @@
-"""Benchmarks: reference scores and the statistics of many runs."""
+"""`swell bench`: which runs a benchmark has, the queue that trains them, and what a person sees meanwhile."""

@@ -13,8 +13,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from swell.bench.contract import Board
-from swell.bench.outlook import event_line, headline, rough_duration, seconds_left_of, speeds_of
+from swell.bench.forecast import rough_duration, seconds_left, seconds_left_of, speeds_of
+from swell.bench.queue import Board
 from swell.bench.status import RunState, Status
 from swell.display.console import patient_console, say
 from swell.display.words import count, decimal, percent, to_ascii
@@ -24,7 +24,7 @@ BAR_WIDTH = 12
 FULL_WIDTH = 104
 """From this width on a table has room for the bar, the speed and the time left as well."""
 ORDER: tuple[Status, ...] = ("running", "in use", "failed", "diverged", "interrupted", "missing", "waiting", "done")
-LOOKS: dict[Status, tuple[str, str]] = {
+STATUS_STYLES: dict[Status, tuple[str, str]] = {
     "running": ("running", "bold cyan"),
     "in use": ("in use", "cyan"),
     "failed": ("failed", "bold red"),
@@ -104,7 +104,7 @@ class LiveBoard:
         say(text, self._console)
 
     def close(self) -> None:
-        """Leaves the last picture on the screen and gives the cursor back."""
+        """Leaves the last table on the screen and gives the cursor back."""
         if self._live.is_started:
             self._draw()
         with suppress(OSError, ValueError):
@@ -132,7 +132,41 @@ class BoardView:
         if shown:
             yield _table(shown, speeds_of(self.states), options.max_width >= FULL_WIDTH, ascii_only)
         if hidden:
-            yield _line(f"and {_counted(hidden)}", "dim", ascii_only)
+            counts = [(STATUS_STYLES[status][0], sum(state.status == status for state in hidden)) for status in ORDER]
+            rest = ", ".join(f"{number} {word}" for word, number in counts if number)
+            yield _line(f"and {rest}", "dim", ascii_only)
+
+
+def headline(states: Sequence[RunState]) -> str:
+    """Such as "42 of 140 finished, 2 running, 1 failed, about 1 h 20 min left"."""
+    told = [f"{sum(state.is_finished for state in states)} of {len(states)} finished"]
+    for status in ("running", "in use", "failed"):
+        number = sum(state.status == status for state in states)
+        told += [f"{number} {status}"] if number else []
+    left = seconds_left(states)
+    return ", ".join([*told, f"about {rough_duration(left)} left"] if left else told)
+
+
+def event_line(before: Status | None, state: RunState) -> str:
+    """What to say of a run whose status was `before`; nothing where that is no news."""
+    if before == state.status or (before is None and state.status != "running"):
+        return ""
+    name = state.run.name
+    match state.status:
+        case "running" if state.env_steps:
+            return f"continues {name} at {count(state.env_steps)} steps"
+        case "running":
+            return f"starts {name}"
+        case "done":
+            return f"finished {name}" if state.score is None else f"finished {name}, score {decimal(state.score)}"
+        case "diverged":
+            return f"diverged {name} at {count(state.env_steps)} steps"
+        case "failed":
+            return f"failed {name}: {state.reason}"
+        case "in use":
+            return f"in use by another process: {name}"
+        case _:
+            return ""
 
 
 def _table(states: Sequence[RunState], speeds: dict[str, float], full: bool, ascii_only: bool) -> Table:
@@ -149,7 +183,7 @@ def _table(states: Sequence[RunState], speeds: dict[str, float], full: bool, asc
 
 def _cells(state: RunState, speeds: dict[str, float], full: bool) -> list[tuple[str, str]]:
     """The texts of a line, each with its style; what is not known is left empty."""
-    word, style = LOOKS[state.status]
+    word, style = STATUS_STYLES[state.status]
     value = state.episode_return if state.score is None else state.score
     cells = [
         (state.run.env, ""),
@@ -174,11 +208,6 @@ def _progress(state: RunState, full: bool) -> str:
     done = round(state.fraction_done * BAR_WIDTH)
     bar = "━" * done + "─" * (BAR_WIDTH - done) + " " if full else ""
     return f"{bar}{percent(state.fraction_done)}"
-
-
-def _counted(states: Sequence[RunState]) -> str:
-    counts = [(LOOKS[status][0], sum(state.status == status for state in states)) for status in ORDER]
-    return ", ".join(f"{number} {word}" for word, number in counts if number)
 
 
 def _line(text: str, style: str, ascii_only: bool) -> Text:

@@ -1,4 +1,4 @@
-"""`swell bench` and `swell report`: what they are asked, and how they answer."""
+"""`swell bench`: its options, the plan in words, and how it runs. Heavy imports wait until they are needed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from swell.errors import ConfigError, SwellError
+from swell.report.command import Report, report
 
 if TYPE_CHECKING:
-    from swell.bench.contract import Executor
     from swell.bench.plan import PlannedRun
+    from swell.bench.queue import Executor
 
 DEFAULT_VARIANTS = ("fixed:16", "fixed:32", "fixed:64", "adaptive", "ramp-replay", "matched-updates")
 
@@ -66,33 +67,8 @@ class Bench:
     """Show the traceback of an error."""
 
 
-@dataclass(frozen=True)
-class Report:
-    """Write one HTML page that compares runs: verdict, intervals, curves, horizons, costs. It needs no network."""
-
-    directories: tyro.conf.Positional[tuple[Path, ...]]
-    """Run directories, or folders that hold some at any depth."""
-    out: Path | None = None
-    """The file; by default report.html in the first directory."""
-    about: str | None = None
-    """The variant that the verdict is about; by default the first adaptive one."""
-    title: str | None = None
-    """Headline of the page."""
-    debug: bool = False
-    """Show the traceback of an error."""
-
-
 class UnfinishedError(SwellError):
     """Some runs of a benchmark failed; the rest is there."""
-
-
-def report(command: Report) -> None:
-    from swell.report.write import write_report  # imports numpy
-
-    if not command.directories:
-        raise ConfigError("name a run directory or a folder of them, for example `swell report bench`")
-    out = command.out or command.directories[0] / "report.html"
-    print(f"report: {write_report(command.directories, out, command.about, command.title)}")
 
 
 def bench(command: Bench) -> None:
@@ -103,12 +79,12 @@ def bench(command: Bench) -> None:
     from swell.bench.board import make_board
     from swell.bench.queue import run_benchmark
 
-    outcome = run_benchmark(runs, command.out, make_executor(command), make_board(command.quiet), command.retries)
-    print(outcome.report())
-    if outcome.finished:
+    result = run_benchmark(runs, command.out, make_executor(command), make_board(command.quiet), command.retries)
+    print(result.report())
+    if result.finished:
         report(Report((command.out,)))
-    if outcome.failed:
-        raise UnfinishedError(f"{len(outcome.failed)} of {len(runs)} runs failed; the same command tries them again")
+    if result.failed:
+        raise UnfinishedError(f"{len(result.failed)} of {len(runs)} runs failed; the same command tries them again")
 
 
 def planned_runs(command: Bench) -> list[PlannedRun]:
@@ -125,25 +101,24 @@ def planned_runs(command: Bench) -> list[PlannedRun]:
 
 
 def local_jobs(command: Bench) -> int:
-    from swell.bench.local import default_jobs
+    from swell.bench.workers.local import default_jobs
 
     return command.jobs or max(1, default_jobs() // command.cpus_per_run)
 
 
 def make_executor(command: Bench) -> Executor:
     if command.on == "ray":
-        from swell.bench.on_ray import RayExecutor
+        from swell.bench.workers.ray import RayExecutor
 
         return RayExecutor(command.out, command.address, command.cpus_per_run, command.gpus_per_run)
-    from swell.bench.local import LocalExecutor
+    from swell.bench.workers.local import LocalExecutor
 
     return LocalExecutor(command.out, local_jobs(command))
 
 
 def describe(command: Bench, runs: Sequence[PlannedRun]) -> str:
     """The plan in words, with what is left to do and what it may cost."""
-    from swell.bench.outlook import rough_duration
-    from swell.bench.plan import cost_of
+    from swell.bench.forecast import cost_of, rough_duration
     from swell.bench.status import read_states
 
     states = read_states(runs, command.out)

@@ -1,45 +1,30 @@
-"""The plan of a benchmark: which runs it has, where each lives, which wait for others, and what they may cost."""
+"""The plan of a benchmark: its runs, where each lives, which wait for others, and whether a directory fits it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from swell.bench.suites import resolve_envs
-from swell.bench.variants import REPLAYS, Variant, follow, parse_variants, variant_config
-from swell.config.run_config import RunConfig
-from swell.envs.ids import EnvFamily, env_family
-from swell.errors import ConfigError
-from swell.runs.run_directory import plain_name
+from swell.bench.variants import REPLAYS, Variant, parse_variants, resolve_control, variant_config
+from swell.bench.workers.process import finished_summary
+from swell.config.run_config import RunConfig, config_from_dict
+from swell.errors import ConfigError, StorageError, SwellError
+from swell.runs.run_directory import plain_name, read_json
 
 RUNS, LOGS = "runs", "logs"
 """Folders of a benchmark's directory."""
 
-# Measured on one core of a busy two-core machine with the default networks; a first guess, no promise.
-STEPS_PER_SECOND: dict[EnvFamily, float] = {
-    "classic": 12_000,
-    "minatar": 6_000,
-    "mujoco": 2_500,
-    "atari": 300,
-    "procgen": 250,
-    "other": 4_000,
-}
-MEGABYTES_PER_RUN: dict[EnvFamily, float] = {
-    "classic": 2.5,
-    "minatar": 8.0,
-    "mujoco": 4.0,
-    "atari": 90.0,
-    "procgen": 60.0,
-    "other": 5.0,
-}
-"""Three checkpoints and the logs."""
-START_SECONDS = 5.0
+MAY_DIFFER = ("ramp_from", "threads")
+"""Options that may differ from the plan: a path that changes when a benchmark is moved, and a matter of the machine."""
+SET_BY_SOURCE = ("scaler", "horizon", "ramp_order")
+"""Options that the plan of a control leaves open until its source has finished."""
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run of a benchmark. `config` is what `settled` completes where the variant follows another run."""
+    """One run of a benchmark. `config` is what `resolved_config` completes where the variant follows another run."""
 
     name: str
     variant: Variant
@@ -61,18 +46,11 @@ class PlannedRun:
     def log(self, root: Path) -> Path:
         return root / LOGS / f"{self.name.replace('/', '_')}.log"
 
-    def settled(self, root: Path) -> RunConfig:
+    def resolved_config(self, root: Path) -> RunConfig:
         """The whole config; a control's source has to be finished."""
-        return self.config if self.source is None else follow(self.variant, self.config, root / RUNS / self.source)
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What the runs of a plan may take together."""
-
-    seconds: float
-    gigabytes: float
-    env_steps: int
+        if self.source is None:
+            return self.config
+        return resolve_control(self.variant, self.config, root / RUNS / self.source)
 
 
 def make_plan(
@@ -110,14 +88,50 @@ def run_name(env: str, label: str, seed: int) -> str:
     return f"{plain_name(env)}/{plain_name(label)}/seed-{seed}"
 
 
-def cost_of(runs: Sequence[PlannedRun], jobs: int, speeds: dict[str, float] | None = None) -> Cost:
-    """An estimate; `speeds` are steps per second that finished runs of an env have shown."""
-    seconds = 0.0
+def refuse_mismatched_runs(runs: Sequence[PlannedRun], root: Path) -> None:
+    """ConfigError if a run in `root` was begun with other options than planned, a line for each that differs."""
+    found: dict[str, list[str]] = {}
     for run in runs:
-        speed = (speeds or {}).get(run.env) or STEPS_PER_SECOND[env_family(run.env)]
-        seconds += START_SECONDS + run.config.total_env_steps / speed
-    megabytes = sum(MEGABYTES_PER_RUN[env_family(run.env)] for run in runs)
-    return Cost(seconds / max(1, jobs), megabytes / 1024, sum(run.config.total_env_steps for run in runs))
+        for difference in _differences(run, root):
+            found.setdefault(difference, []).append(run.name)
+    if found:
+        lines: list[str] = []
+        for difference, names in found.items():
+            others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            lines.append(f"{difference} in {names[0]}{others}")
+        way_out = "choose another --out, or ask for the same options again"
+        raise ConfigError(*lines, f"{root} holds runs of another plan: {way_out}")
+
+
+def _differences(run: PlannedRun, root: Path) -> list[str]:
+    """One line for each option of the run on disk that is not as planned; none if it is not there or unreadable."""
+    try:
+        path = run.directory(root) / "config.json"
+        described = read_json(path).get("config") if path.exists() else None
+    except StorageError:
+        return []  # the attempt to continue it will say so, and the other runs go on
+    if not isinstance(described, dict):
+        return []
+    try:
+        stored = config_from_dict(cast("dict[str, Any]", described)).to_dict()
+    except SwellError as error:
+        return str(error).splitlines()
+    source_finished = _source_has_finished(run, root)
+    planned = (run.resolved_config(root) if source_finished else run.config).to_dict()
+    chosen_by_run = () if planned["checkpoint_every"] else ("checkpoint_every",)
+    ignored = {*MAY_DIFFER, *chosen_by_run, *(() if source_finished else SET_BY_SOURCE)}
+    return [
+        f"{name} is planned as {value!r}, but was {stored[name]!r}"
+        for name, value in planned.items()
+        if name not in ignored and stored[name] != value
+    ]
+
+
+def _source_has_finished(run: PlannedRun, root: Path) -> bool:
+    try:
+        return run.source is None or finished_summary(root / RUNS / run.source) is not None
+    except StorageError:
+        return False
 
 
 def _planned(config: RunConfig, env: str, variant: Variant, seed: int, seeds: range) -> PlannedRun:

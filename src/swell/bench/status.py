@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from swell.bench.plan import PlannedRun
-from swell.bench.worker import ATTEMPT, FINISHED, claim_of
+from swell.bench.workers.process import ATTEMPT, FINISHED, claim_of
 from swell.display.sinks import Row, finite
 from swell.errors import ConfigError, StorageError
 from swell.runs.run_directory import LOCK_NAME, RunLock, read_json, write_json_atomic
@@ -59,7 +59,8 @@ def read_state(run: PlannedRun, root: Path) -> RunState:
     """How far a run is, by what its directory holds. A held lock outdoes an old summary, a result outdoes a lock."""
     directory = run.directory(root)
     try:
-        summary = _read_if_there(directory / "summary.json")
+        path = directory / "summary.json"
+        summary = read_json(path) if path.exists() else {}
         row = last_row(directory / "metrics.jsonl")
     except StorageError as error:
         return RunState(run, "failed", reason=str(error))
@@ -80,7 +81,11 @@ def read_state(run: PlannedRun, root: Path) -> RunState:
 def read_states(runs: Iterable[PlannedRun], root: Path) -> list[RunState]:
     """The states of all runs; one that is not there is `waiting` if its source has no result yet."""
     states = {run.name: read_state(run, root) for run in runs}
-    return [_awaiting(state, states) for state in states.values()]
+    for name, state in states.items():
+        source = states.get(state.run.source or "")
+        if state.status == "missing" and source is not None and not source.is_finished:
+            states[name] = RunState(state.run, "waiting")
+    return list(states.values())
 
 
 def is_held(directory: Path) -> bool:
@@ -110,14 +115,14 @@ def last_row(path: Path) -> Row:
 
 
 def last_line(path: Path) -> str:
-    """The last line of a log that says something, without the mark of its speaker."""
+    """The last line of a log that is not empty, without the prefix `swell: `."""
     lines = [line.strip() for line in _tail(path).decode(errors="replace").splitlines() if line.strip()]
     return lines[-1].removeprefix("swell: ") if lines else ""
 
 
 def write_index(states: Sequence[RunState], root: Path) -> None:
     """Replaces the index in one step. Several drivers may do so at once: each prepares it under a name of its own."""
-    entries = [_entry(state, root) for state in states]
+    entries = [_index_entry(state, root) for state in states]
     prepared = root / f".index-{socket.gethostname()}-{os.getpid()}.json"
     write_json_atomic(prepared, {"runs": entries})
     os.replace(prepared, root / INDEX)
@@ -131,12 +136,6 @@ def _status(directory: Path, summarised: str) -> Status:
     if summarised == "failed":
         return "failed"
     return "interrupted" if (directory / "config.json").exists() else "missing"
-
-
-def _awaiting(state: RunState, states: dict[str, RunState]) -> RunState:
-    source = states.get(state.run.source or "")
-    waits = state.status == "missing" and source is not None and not source.is_finished
-    return RunState(state.run, "waiting") if waits else state
 
 
 def _is_locked(directory: Path) -> bool:
@@ -173,11 +172,7 @@ def _tail(path: Path) -> bytes:
         return b""
 
 
-def _read_if_there(path: Path) -> dict[str, Any]:
-    return read_json(path) if path.exists() else {}
-
-
-def _entry(state: RunState, root: Path) -> dict[str, Any]:
+def _index_entry(state: RunState, root: Path) -> dict[str, Any]:
     run = state.run
     return {
         "name": run.name,

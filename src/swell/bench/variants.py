@@ -22,18 +22,12 @@ CONTROLS: tuple[Control, ...] = get_args(Control)
 REPLAYS: tuple[Control, ...] = ("ramp-replay", "shuffled")
 """Follow a run of another seed: with the same seed and the same horizons they would be the same run."""
 
-RULES = {
-    "fixed:H": "the same horizon H throughout",
-    "adaptive[:MIN-MAX]": "the horizon follows the policy's stability (ABS)",
-    "noise-scale[:MIN-MAX]": "the horizon follows the gradient noise scale",
-    "ramp[:A-B-…]": "the horizon grows as given, whatever the policy does",
-    "ramp-replay[:OF]": "the horizons of a run of variant OF (default adaptive) with another seed, blindly repeated",
-    "shuffled[:OF]": "the same horizons in random order",
-    "matched-updates[:OF]": "the fixed horizon that makes as many gradient steps as the run of OF with the same seed",
-    "epochs-scaled": "adaptive, with more epochs on longer rollouts, as the public release of ABS",
-    "minibatch-size": "adaptive, with minibatches of a fixed size: gradient steps per sample do not change",
-    "PRESET": "what a preset says (`swell presets`), for example ppo-abs or pqn-l",
-}
+RULES = (
+    *("fixed:H", "adaptive[:MIN-MAX]", "noise-scale[:MIN-MAX]", "ramp[:A-B-…]"),
+    *("ramp-replay[:OF]", "shuffled[:OF]", "matched-updates[:OF]", "epochs-scaled", "minibatch-size"),
+)
+"""How each rule is written; OF is the label of a variant, by default adaptive. docs/bench.md says what each does."""
+RULE_NAMES = tuple(form.partition("[")[0].partition(":")[0] for form in RULES)
 
 
 @dataclass(frozen=True)
@@ -87,9 +81,8 @@ def parse_variant(text: str, preset: str = "auto") -> Variant:
     rule, _, argument = rule.partition(":")
     if not slash and rule in PRESETS:
         preset, rule = rule, "preset"
-    known = [name.partition("[")[0].partition(":")[0] for name in RULES if name != "PRESET"]
-    if rule not in (*known, "preset"):
-        hint = did_you_mean(rule, [*known, *PRESETS])
+    if rule not in (*RULE_NAMES, "preset"):
+        hint = did_you_mean(rule, [*RULE_NAMES, *PRESETS])
         raise ConfigError(f"variant {text!r}: unknown rule {rule!r}{hint} (`swell bench --help` lists them)")
     if not label.strip():
         raise ConfigError(f"variant {text!r}: the label before = is empty")
@@ -116,7 +109,7 @@ def parse_options(assignments: Sequence[str]) -> tuple[tuple[str, Any], ...]:
 def variant_config(variant: Variant, env: str, shared: dict[str, Any]) -> RunConfig:
     """The config of a variant on an env. `shared` options hold for all variants; the variant's own come after them.
 
-    A control comes as the adaptive batch that it is a control of; `follow` settles it when its source has run.
+    A control comes as the adaptive batch that it is a control of; `resolve_control` completes it after its source.
     """
     base = make_config(env, preset=variant.preset, **shared)
     try:
@@ -130,8 +123,8 @@ def variant_config(variant: Variant, env: str, shared: dict[str, Any]) -> RunCon
     return config
 
 
-def follow(variant: Variant, config: RunConfig, source: Path) -> RunConfig:
-    """The config of a control, settled by the finished run in `source`."""
+def resolve_control(variant: Variant, config: RunConfig, source: Path) -> RunConfig:
+    """The config of a control, completed by the finished run in `source`."""
     if variant.control in REPLAYS:
         order = "shuffled" if variant.control == "shuffled" else "recorded"
         return replace(config, scaler="ramp", ramp_from=str(source), ramp_order=order)

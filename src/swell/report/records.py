@@ -14,13 +14,16 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from swell.errors import ConfigError
-from swell.report.run_log import Array, RunLog, read_log
-from swell.report.untrusted import (
+from swell.report.run_files import (
+    Array,
+    RunLog,
     clean_text,
     clean_texts,
     finite_number,
-    own_file,
+    is_plain_file,
+    last_line,
     read_head,
+    read_log,
     read_object,
     whole_number,
 )
@@ -54,8 +57,7 @@ class RunRecord:
     log: RunLog = field(default_factory=RunLog)
     console: Path | None = None
     """The log of its process, where a benchmark kept one."""
-    last_words: str = ""
-    """The last line of that log."""
+    last_log_line: str = ""
 
     @property
     def finished(self) -> bool:
@@ -101,15 +103,14 @@ class RunRecord:
     def _last(self, name: str, curve: Array) -> float | None:
         """The summary may be of an earlier session; the log is never behind."""
         known = [value for value in (finite_number(self.summary.get(name)), *curve[-1:]) if value is not None]
-        return float(max(known, default=math.nan)) if known and math.isfinite(max(known)) else None
+        return float(max(known)) if known and math.isfinite(max(known)) else None
 
 
 def read_runs(paths: Sequence[Path]) -> list[RunRecord]:
     """Every run at or under the paths, sorted by env, label and seed; ConfigError where there is none."""
     records: dict[Path, RunRecord] = {}
     for root in paths:
-        directories = find_runs(root)
-        for directory in directories:
+        for directory in find_runs(root):
             records.setdefault(directory.resolve(), read_run(directory, root))
         for record in _never_started(root, list(records.values())):
             records.setdefault(record.path.resolve(), record)
@@ -134,12 +135,15 @@ def find_runs(root: Path) -> list[Path]:
 def read_run(directory: Path, root: Path | None = None) -> RunRecord:
     """One run directory, in whatever state it is."""
     name = _relative_name(directory, root)
-    console, last_words = _console_log(directory)
+    console = _console_log(directory)
+    last_log_line = last_line(console) if console else ""
     described, problem = read_object(directory / "config.json")
     config = described.get("config")
     if problem or not isinstance(config, dict):
         problem = problem or "config.json has no config in it"
-        return RunRecord(directory, name, "", "", None, "unreadable", problem, console=console, last_words=last_words)
+        return RunRecord(
+            directory, name, "", "", None, "unreadable", problem, console=console, last_log_line=last_log_line
+        )
     summary, summary_problem = read_object(directory / "summary.json")
     log, log_problem = read_log(directory)
     options = cast("dict[str, Any]", config)
@@ -160,7 +164,7 @@ def read_run(directory: Path, root: Path | None = None) -> RunRecord:
         summary=summary,
         log=log,
         console=console,
-        last_words=last_words,
+        last_log_line=last_log_line,
     )
 
 
@@ -197,14 +201,12 @@ def _in_use(directory: Path) -> bool:
     match = re.fullmatch(r"process (\d{1,9}) on (.+)", text.strip())
     if match is None or match[2] != socket.gethostname():
         return False
-    return Path(f"/proc/{match[1]}").exists() if Path("/proc/self").exists() else _answers(int(match[1]))
-
-
-def _answers(process: int) -> bool:
+    if Path("/proc/self").exists():
+        return Path(f"/proc/{match[1]}").exists()
     if os.name == "nt":
         return False  # there, signal 0 would end the process
     try:
-        os.kill(process, 0)
+        os.kill(int(match[1]), 0)
     except OSError as error:
         return isinstance(error, PermissionError)
     return True
@@ -216,26 +218,14 @@ def _relative_name(directory: Path, root: Path | None) -> str:
     return clean_text(directory.relative_to(root).as_posix())
 
 
-def _console_log(directory: Path) -> tuple[Path | None, str]:
+def _console_log(directory: Path) -> Path | None:
     """In a benchmark, `runs/<env>/<variant>/seed-1` has `logs/<env>_<variant>_seed-1.log`."""
     absolute = Path(os.path.abspath(directory))
     if len(absolute.parents) < 4:
-        return None, ""
+        return None
     bench, inside = absolute.parents[3], absolute.parts[-4:]
     log = bench / "logs" / f"{'_'.join(inside[1:])}.log"
-    if inside[0] != "runs" or not own_file(log):
-        return None, ""
-    return log, _last_line(log)
-
-
-def _last_line(path: Path) -> str:
-    try:
-        with open(path, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
-            lines = file.read().decode(errors="replace").splitlines()
-    except OSError:
-        return ""
-    return next((clean_text(line) for line in reversed(lines) if clean_text(line)), "")
+    return log if inside[0] == "runs" and is_plain_file(log) else None
 
 
 def _never_started(bench: Path, known: Sequence[RunRecord]) -> list[RunRecord]:
@@ -248,9 +238,10 @@ def _never_started(bench: Path, known: Sequence[RunRecord]) -> list[RunRecord]:
     labels = {plain_name(record.label): record.label for record in known}
     records: list[RunRecord] = []
     for log in sorted(logs.glob("*.log")):
-        if not own_file(log) or log.resolve() in seen:
+        if not is_plain_file(log) or log.resolve() in seen:
             continue
-        env, label, seed = (log.stem.split("_", 1)[0], "_".join(log.stem.split("_")[1:-1]), log.stem.split("_")[-1])
+        parts = log.stem.split("_")
+        env, label, seed = parts[0], "_".join(parts[1:-1]), parts[-1]
         directory = bench / "runs" / env / label / seed
         records.append(
             RunRecord(
@@ -262,7 +253,7 @@ def _never_started(bench: Path, known: Sequence[RunRecord]) -> list[RunRecord]:
                 status="failed",
                 problem="it has a log, but no run directory",
                 console=log,
-                last_words=_last_line(log),
+                last_log_line=last_line(log),
             )
         )
     return records

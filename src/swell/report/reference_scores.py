@@ -131,13 +131,11 @@ def human_normalized(env_id: str, score: float) -> float | None:
     return _share_of(_ATARI_SPANS.get(env_id), score)
 
 
-def procgen_normalized(env_id: str, score: float) -> float | None:
-    """(score − min) / (max − min); None outside hard Procgen, because easy levels have other ranges."""
-    return _share_of(_PROCGEN_SPANS.get(env_id), score)
-
-
 def normalized(env_id: str, score: float) -> float | None:
-    """The score on the scale that `normalization_name` names; None for an env without one."""
+    """The score on the scale that `normalization_name` names; None for an env without one.
+
+    Procgen has one on hard only, (score − min) / (max − min), because easy levels have other ranges.
+    """
     return _share_of(_ATARI_SPANS.get(env_id) or _PROCGEN_SPANS.get(env_id), score)
 
 

@@ -46,6 +46,11 @@ def mean_score(scores: Scores) -> Value:
     return _env_means(scores).mean(axis=-1)
 
 
+def difference_of_means(x: Scores, y: Scores) -> Value:
+    """How far the mean score of x is above that of y."""
+    return mean_score(x) - mean_score(y)
+
+
 def median_score(scores: Scores) -> Value:
     """The median over envs of the mean of an env."""
     return np.median(_env_means(scores), axis=-1)
@@ -104,7 +109,7 @@ def bootstrap_difference(
 ) -> Interval:
     """mean(x) − mean(y) of two groups of runs of one env, each resampled by itself."""
     groups = {"x": x}, {"y": y}
-    return bootstrap(_difference_of_means, *groups, confidence=confidence, resamples=resamples, seed=seed)
+    return bootstrap(difference_of_means, *groups, confidence=confidence, resamples=resamples, seed=seed)
 
 
 def resampled(scores: Scores, generator: np.random.Generator, resamples: int) -> dict[str, Array]:
@@ -146,14 +151,6 @@ def curve_band(
         mean[points] = values.mean(axis=0)
         low[points], high[points] = _bounds(counts @ values / runs, confidence)
     return mean, low, high
-
-
-def area_under(curve: Curve) -> float:
-    """∫ y dx / ∫ dx by the trapezoid rule: the mean of y over the run's own x. Compare runs of the same length."""
-    [(x, y)] = _checked_curves([curve])
-    if x[0] == x[-1]:
-        return float(y.mean())
-    return float(np.sum(np.diff(x) * (y[1:] + y[:-1]) / 2) / (x[-1] - x[0]))
 
 
 def spearman(x: ArrayLike, y: ArrayLike) -> float:
@@ -198,10 +195,6 @@ def _pooled(scores: Scores) -> Array:
 
 def _env_means(scores: Scores) -> Array:
     return np.stack([values.mean(axis=-1) for values in _checked(scores).values()], axis=-1)
-
-
-def _difference_of_means(x: Scores, y: Scores) -> Value:
-    return mean_score(x) - mean_score(y)
 
 
 def _share_of_pairs_won(x: Array, y: Array) -> Value:

@@ -4,34 +4,29 @@ A claim needs an interval that excludes one half, and enough runs that a clean s
 """
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from swell.errors import ConfigError
+from swell.report.cautions import counted, find_cautions, listed
 from swell.report.records import RunRecord, natural_key
 from swell.report.scoring import Scores, Scoring
 from swell.report.stats import Interval, bootstrap, probability_of_improvement
 
 Outcome = Literal["beats", "loses", "undecided", "too few", "apart"]
 
-ENOUGH_SEEDS = 5
-"""With fewer runs per env the page warns."""
 MATERIAL = 0.05
 """Two sides that differ by more than this share in gradient steps or env steps do not differ in the batch alone."""
 CHANCE = 0.05
 """Largest chance of a clean sweep between equals at which anything may be claimed."""
-_NO_PART_IN_LEARNING = {
-    *("env", "seed", "label", "preset", "device", "threads", "async_envs", "checkpoint_every", "checkpoint_minutes"),
-}
 
 
 @dataclass(frozen=True)
 class Finding:
-    """The protagonist against one rival."""
+    """The main variant against one rival."""
 
     rival: str
     outcome: Outcome
@@ -53,18 +48,18 @@ class Verdict:
 
 
 def variant_labels(records: Sequence[RunRecord], about: str | None = None) -> list[str]:
-    """The variants in the order of the page: the protagonist, then the others by name."""
+    """The variants in the order of the page: the main one, then the others by name."""
     labels = sorted({record.label for record in records if record.label}, key=natural_key)
     if about is not None and about not in labels:
         raise ConfigError(f"no run has the label {about!r}; there are {', '.join(map(repr, labels)) or 'none'}")
-    first = about or _protagonist(records, labels)
+    first = about or _main_variant(records, labels)
     return [first, *(label for label in labels if label != first)] if labels else []
 
 
 def judge(records: Sequence[RunRecord], scoring: Scoring, about: str | None = None) -> Verdict:
-    """Sentences about the protagonist and each rival, and what to be careful about."""
+    """Sentences about the main variant and each rival, and what to be careful about."""
     labels = variant_labels(records, about)
-    cautions = [*_cautions_about_runs(records, scoring, labels)]
+    cautions = find_cautions(records, scoring, labels)
     if len(labels) < 2:
         return Verdict(_lone_headline(records, scoring, labels), "", (), tuple(cautions))
     findings = tuple(compare(records, scoring, labels[0], rival) for rival in labels[1:])
@@ -83,18 +78,18 @@ def compare(records: Sequence[RunRecord], scoring: Scoring, label: str, rival: s
     if probability is None:
         return Finding(rival, "apart", f"{label} and {rival} have no env that both finished.", (), None)
     outcome = _outcome(probability, ours, theirs)
-    notes = (*_env_notes(ours, theirs, label, rival), *_effort_notes(records, label, rival))
-    return Finding(rival, outcome, _sentence(outcome, label, rival, probability), notes, probability)
+    notes = _effort_notes(records, label, rival)
+    shared, all_envs = ours.keys() & theirs.keys(), ours.keys() | theirs.keys()
+    if shared != all_envs:
+        notes.insert(0, f"Compared on the {counted(len(shared), 'env')} that both finished, of {len(all_envs)}.")
+    return Finding(rival, outcome, _sentence(outcome, label, rival, probability), tuple(notes), probability)
 
 
 def improvement(ours: Scores, theirs: Scores) -> Interval | None:
     """Probability that a run of ours is better than one of theirs on the same env; None without a shared env."""
     shared = sorted(ours.keys() & theirs.keys())
-    if not shared:
-        return None
-    return bootstrap(
-        probability_of_improvement, {env: ours[env] for env in shared}, {env: theirs[env] for env in shared}
-    )
+    groups = ({env: scores[env] for env in shared} for scores in (ours, theirs))
+    return bootstrap(probability_of_improvement, *groups) if shared else None
 
 
 def chance_of_a_sweep(runs: Iterable[tuple[int, int]]) -> float:
@@ -108,17 +103,11 @@ def chance_of_a_sweep(runs: Iterable[tuple[int, int]]) -> float:
 def enough_runs(ours: Scores, theirs: Scores) -> bool:
     """Whether an interval can mean anything: with single runs it has no width, and a sweep must not be chance."""
     counts = [(len(ours[env]), len(theirs[env])) for env in ours.keys() & theirs.keys()]
-    return (
-        bool(counts) and float(np.median([min(pair) for pair in counts])) >= 2 and chance_of_a_sweep(counts) <= CHANCE
-    )
+    several = bool(counts) and float(np.median([min(pair) for pair in counts])) >= 2
+    return several and chance_of_a_sweep(counts) <= CHANCE
 
 
-def describe(interval: Interval) -> str:
-    """`0.81 [0.62, 0.94]`."""
-    return f"{interval.value:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
-
-
-def _protagonist(records: Sequence[RunRecord], labels: Sequence[str]) -> str:
+def _main_variant(records: Sequence[RunRecord], labels: Sequence[str]) -> str:
     """The first adaptive variant that finished a run, else the first adaptive one, else the first."""
     adaptive = [record for record in records if record.scaler == "adaptive"]
     finished = {record.label for record in adaptive if record.finished} or {record.label for record in adaptive}
@@ -134,13 +123,14 @@ def _outcome(probability: Interval, ours: Scores, theirs: Scores) -> Outcome:
 
 
 def _sentence(outcome: Outcome, label: str, rival: str, probability: Interval) -> str:
+    told = f"{probability.value:.2f} [{probability.low:.2f}, {probability.high:.2f}]"
     match outcome:
         case "beats":
-            return f"{label} beats {rival} with probability {describe(probability)}."
+            return f"{label} beats {rival} with probability {told}."
         case "loses":
-            return f"{label} loses to {rival}: it is better with probability {describe(probability)} only."
+            return f"{label} loses to {rival}: it is better with probability {told} only."
         case "undecided":
-            return f"{label} is not distinguishable from {rival} ({describe(probability)})."
+            return f"{label} is not distinguishable from {rival} ({told})."
         case _:
             return (
                 f"{label} against {rival}: too few runs to tell. It was better in {probability.value:.0%} of the pairs "
@@ -160,7 +150,7 @@ def _headline(label: str, findings: Sequence[Finding]) -> str:
     for outcome, phrase in words.items():
         rivals = [finding.rival for finding in findings if finding.outcome == outcome]
         if rivals:
-            parts.append(f"{phrase} {_listed(rivals)}")
+            parts.append(f"{phrase} {listed(rivals)}")
     return f"{label} {'; it '.join(parts)}."
 
 
@@ -172,8 +162,8 @@ def _lone_headline(records: Sequence[RunRecord], scoring: Scoring, labels: Seque
     envs = sorted({record.env for record in records if record.label})
     scored = sum(map(len, scoring.raw.get(labels[0], {}).values()))
     return (
-        f"One variant, {labels[0]}: nothing to compare it with. {_count(scored, 'finished run')} "
-        f"on {_count(len(envs), 'env')}."
+        f"One variant, {labels[0]}: nothing to compare it with. {counted(scored, 'finished run')} "
+        f"on {counted(len(envs), 'env')}."
     )
 
 
@@ -181,21 +171,14 @@ def _basis(records: Sequence[RunRecord], scoring: Scoring) -> str:
     counts = [len(values) for scores in scoring.raw.values() for values in scores.values()]
     envs = {env for scores in scoring.raw.values() for env in scores}
     if not counts:
-        return f"None of {_count(len(records), 'run')} has finished with a score."
+        return f"None of {counted(len(records), 'run')} has finished with a score."
     seeds = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
     sizes = ((sum(counts), "finished run"), (len(scoring.raw), "variant"), (len(envs), "env"))
     return (
-        f"From {', '.join(_count(*size) for size in sizes)}, "
-        f"{seeds} {'run' if max(counts) == 1 else 'runs'} per variant and env. The score is the {scoring.field_words}, "
+        f"From {', '.join(counted(*size) for size in sizes)}, "
+        f"{seeds} {'run' if max(counts) == 1 else 'runs'} per variant and env. The score is the {scoring.field_name}, "
         f"{scoring.scale}: {scoring.explanation}."
     )
-
-
-def _env_notes(ours: Scores, theirs: Scores, label: str, rival: str) -> list[str]:
-    shared = ours.keys() & theirs.keys()
-    if shared == ours.keys() | theirs.keys():
-        return []
-    return [f"Compared on the {_count(len(shared), 'env')} that both finished, of {len(ours.keys() | theirs.keys())}."]
 
 
 def _effort_notes(records: Sequence[RunRecord], label: str, rival: str) -> list[str]:
@@ -225,107 +208,5 @@ def _env_means(records: Sequence[RunRecord], label: str, quantity: str) -> dict[
     return {env: float(np.mean(entries)) for env, entries in values.items()}
 
 
-def _cautions_about_runs(records: Sequence[RunRecord], scoring: Scoring, labels: Sequence[str]) -> list[str]:
-    several = len(records) > 1
-    return [
-        *(_few_seeds(scoring, labels) if len(labels) > 1 else []),
-        *(_unfinished(records, labels) if several else []),
-        *_without_score(records, scoring, labels),
-        *_uneven(records, labels),
-        *_repeated(records),
-        *_mixed(records, labels),
-        *_unreadable(records),
-    ]
-
-
-def _few_seeds(scoring: Scoring, labels: Sequence[str]) -> list[str]:
-    fewest = {label: min(map(len, scoring.raw[label].values())) for label in labels if label in scoring.raw}
-    few = [f"{label} ({count})" for label, count in fewest.items() if count < ENOUGH_SEEDS]
-    if not few:
-        return []
-    names = "every variant" if len(few) == len(labels) and len(set(fewest.values())) == 1 else _listed(few)
-    return [
-        f"Fewer than {ENOUGH_SEEDS} finished runs per env for {names}: intervals from so few runs are too narrow, "
-        "and a claim should wait for more."
-    ]
-
-
-def _unfinished(records: Sequence[RunRecord], labels: Sequence[str]) -> list[str]:
-    cautions: list[str] = []
-    for label in labels:
-        runs = [record for record in records if record.label == label]
-        states = Counter(record.status for record in runs if not record.finished)
-        if states:
-            told = ", ".join(f"{count} {status}" for status, count in sorted(states.items()))
-            cautions.append(
-                f"{states.total()} of {_count(len(runs), 'run')} of {label} did not finish ({told}) and "
-                f"{_has(states.total())} no score here. If the bad ones are missing, that flatters it."
-            )
-    return cautions
-
-
-def _without_score(records: Sequence[RunRecord], scoring: Scoring, labels: Sequence[str]) -> list[str]:
-    silent = Counter(r.label for r in records if r.finished and r.score(scoring.field) is None)
-    return [
-        f"{_count(silent[label], 'finished run')} of {label} {_has(silent[label])} no score: no episode ended."
-        for label in labels
-        if silent[label]
-    ]
-
-
-def _unreadable(records: Sequence[RunRecord]) -> list[str]:
-    count = sum(record.status == "unreadable" for record in records)
-    return [f"{_count(count, 'run')} could not be read: see the list of runs."] if count else []
-
-
-def _uneven(records: Sequence[RunRecord], labels: Sequence[str]) -> list[str]:
-    counts = Counter(record.label for record in records if record.label)
-    usual = Counter(counts.values()).most_common(1)[0][0] if counts else 0
-    unusual = [f"{label} has {counts[label]}" for label in labels if counts[label] != usual]
-    return [f"Variants differ in their number of runs: {_listed(unusual)}, the usual is {usual}."] if unusual else []
-
-
-def _repeated(records: Sequence[RunRecord]) -> list[str]:
-    seen = Counter((r.env, r.label, r.seed) for r in records if r.finished and r.seed is not None)
-    twice = sorted({label for (_, label, _), count in seen.items() if count > 1})
-    if not twice:
-        return []
-    return [f"The same seed appears more than once on an env for {_listed(twice)}: such runs are not independent."]
-
-
-def _mixed(records: Sequence[RunRecord], labels: Sequence[str]) -> list[str]:
-    """A label that somebody gave says which runs belong together; the label that runs get by default does not."""
-    cautions: list[str] = []
-    for label in labels:
-        runs = [r for r in records if r.label == label and not r.config.get("label") and r.config]
-        fields = sorted(_fields_that_differ_within_an_env(runs))
-        if fields:
-            told = ", ".join(fields[:6]) + (", …" if len(fields) > 6 else "")
-            cautions.append(f"Runs called {label} differ in {told}. Give them labels (--label) to tell them apart.")
-    return cautions
-
-
-def _fields_that_differ_within_an_env(runs: Sequence[RunRecord]) -> set[str]:
-    fields: set[str] = set()
-    first: dict[str, Mapping[str, object]] = {}
-    for run in runs:
-        reference = first.setdefault(run.env, run.config)
-        shared = (reference.keys() & run.config.keys()) - _NO_PART_IN_LEARNING
-        fields |= {name for name in shared if reference[name] != run.config[name]}
-    return fields
-
-
-def _listed(parts: Sequence[str]) -> str:
-    return ", ".join(parts[:-1]) + " and " + parts[-1] if len(parts) > 1 else "".join(parts)
-
-
 def _times(ratio: float) -> str:
     return f"{ratio:.1f} ×" if abs(ratio - 1) >= 0.15 else f"{ratio:.2f} ×"
-
-
-def _has(number: int) -> str:
-    return "has" if number == 1 else "have"
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"

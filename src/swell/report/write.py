@@ -17,21 +17,26 @@ from pathlib import Path
 from typing import Any
 
 from swell.errors import ConfigError
-from swell.report.comparison_sections import improvement_section, probability_section, size_section
-from swell.report.detail_sections import config_section, run_section, trouble_section, version_section
-from swell.report.markup import Html, bdi, escape, join, tag
-from swell.report.page import Page, swatch
+from swell.report.page import Html, Page, bdi, escape, join, swatch, tag
 from swell.report.records import RunRecord, read_runs
-from swell.report.score_sections import aggregate_section, atari_section, profile_section
-from swell.report.training_sections import (
-    curve_section,
+from swell.report.run_files import clean_text
+from swell.report.sections.comparison import (
     gradient_step_section,
+    improvement_section,
+    probability_section,
+    size_section,
+)
+from swell.report.sections.results import aggregate_section, atari_section, profile_section, verdict_section
+from swell.report.sections.runs import (
+    config_section,
+    curve_section,
     horizon_section,
+    run_section,
     signal_section,
     time_section,
+    unfinished_section,
+    version_section,
 )
-from swell.report.untrusted import clean_text
-from swell.report.verdict_section import verdict_section
 from swell.runs.run_directory import storage_errors, write_durably
 
 
@@ -72,13 +77,16 @@ def render(records: Sequence[RunRecord], about: str | None = None, title: str | 
         ("time", "Where the time goes", time_section(page)),
         ("atari", "Atari-5 and Atari-10 estimates", atari_section(page)),
         ("config", "Configuration", config_section(page)),
-        ("trouble", "Runs that did not finish", trouble_section(page)),
+        ("trouble", "Runs that did not finish", unfinished_section(page)),
         ("runs", "All runs", run_section(page)),
         ("versions", "Versions and hardware", version_section(page)),
     ]
     present = [(name, heading, content) for name, heading, content in sections if content]
     links = join(tag("a", heading, href=f"#{name}") for name, heading, _ in present if heading)
-    first, *others = [_section(*section) for section in present]
+    first, *others = [
+        tag("section", join([tag("h2", heading) if heading else Html(), content]), id=name)
+        for name, heading, content in present
+    ]
     body = join([first, tag("nav", links, class_="contents", aria_label="Contents"), *others])
     return _fill_template(
         title=escape(clean_text(title) if title else _default_title(page)),
@@ -88,11 +96,6 @@ def render(records: Sequence[RunRecord], about: str | None = None, title: str | 
         footer=escape(f"Made by `swell report` on {datetime.now():%Y-%m-%d %H:%M}. This file needs no network."),
         data=_script_safe([figure.as_json() for figure in page.figures]),
     )
-
-
-def _section(name: str, heading: str, content: Html) -> Html:
-    title = tag("h2", heading) if heading else Html()
-    return tag("section", join([title, content]), id=name)
 
 
 def _toolbar(labels: Sequence[str]) -> Html:
@@ -117,11 +120,9 @@ def _default_title(page: Page) -> str:
     if not page.labels:
         return "Runs"
     where = page.envs[0] if len(page.envs) == 1 else f"{len(page.envs)} envs"
-    return (
-        f"{page.labels[0]} and {len(page.labels) - 1} other variants on {where}"
-        if len(page.labels) > 2
-        else (f"{' and '.join(page.labels)} on {where}")
-    )
+    if len(page.labels) > 2:
+        return f"{page.labels[0]} and {len(page.labels) - 1} other variants on {where}"
+    return f"{' and '.join(page.labels)} on {where}"
 
 
 def _subtitle(page: Page) -> str:
@@ -142,7 +143,8 @@ def _fill_template(**parts: str) -> str:
     folder = files("swell.report") / "assets"
     script = (folder / "report.js").read_text(encoding="utf-8")
     plotly = _plotly_source()
-    hashes = " ".join(f"'sha256-{_digest(source)}'" for source in (plotly, script))
+    digests = (hashlib.sha256(source.encode()).digest() for source in (plotly, script))
+    hashes = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
     parts |= {
         "policy": f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
         "base-uri 'none'; form-action 'none'",
@@ -163,7 +165,3 @@ def _plotly_source() -> str:
     if source is None or not source.is_file():
         raise ConfigError("the report needs plotly: pip install plotly")
     return source.read_text(encoding="utf-8")
-
-
-def _digest(source: str) -> str:
-    return base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()

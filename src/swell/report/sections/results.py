@@ -1,23 +1,26 @@
-"""Sections on how well each variant did: aggregates, raw scores, performance profile, Atari estimates."""
+"""Sections on what came out: the verdict, each variant, aggregate and raw scores, profile, Atari estimates."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from swell.report import figures
-from swell.report.markup import (
+from swell.report import curves, figures
+from swell.report.page import (
     Html,
+    Page,
     bdi,
+    format_duration,
+    format_number,
+    format_share,
     interval_cell,
     join,
-    number_words,
     plot_grid,
     remark,
     scroll_table,
-    share_words,
+    swatch,
     tag,
 )
-from swell.report.page import Page
+from swell.report.records import RunRecord
 from swell.report.reference_scores import REGRESSION_WEIGHTS, Subset, atari57_game, atari_estimate, human_normalized
 from swell.report.scoring import Scores
 from swell.report.stats import (
@@ -31,7 +34,9 @@ from swell.report.stats import (
     optimality_gap,
     resampled,
 )
+from swell.report.verdict import Verdict
 
+MARKS = {"beats": "▲", "loses": "▼", "undecided": "≈", "too few": "?", "apart": "–"}
 AGGREGATES: dict[str, Statistic] = {
     "Interquartile mean": interquartile_mean,
     "Median": median_score,
@@ -39,6 +44,86 @@ AGGREGATES: dict[str, Statistic] = {
     "Optimality gap": optimality_gap,
 }
 ESTIMATE_RESAMPLES = 500
+
+
+def verdict_section(page: Page) -> Html:
+    """What came out, how sure that is, and what to read with care."""
+    verdict = page.verdict
+    parts = [
+        tag("h2", "Verdict" if len(page.labels) > 1 else "Summary"),
+        tag("p", verdict.headline, class_="headline"),
+    ]
+    if verdict.basis:
+        parts.append(tag("p", verdict.basis, class_="note"))
+    if len(page.records) == 1:
+        parts.append(_tiles(page.records[0]))
+    parts += [_findings(verdict), _cautions(verdict)]
+    if len(page.records) > 1:
+        parts.append(_variant_table(page))
+    return join(parts)
+
+
+def _findings(verdict: Verdict) -> Html:
+    items: list[Html] = []
+    for finding in verdict.findings:
+        notes = join(tag("span", note, class_="aside") for note in finding.notes)
+        text = tag("div", join([tag("span", finding.sentence), notes]))
+        mark = tag("span", MARKS[finding.outcome], class_="mark", aria_hidden="true")
+        items.append(tag("li", join([mark, text]), class_=finding.outcome.replace(" ", "-")))
+    return tag("ul", join(items), class_="findings") if items else Html()
+
+
+def _cautions(verdict: Verdict) -> Html:
+    if not verdict.cautions:
+        return Html()
+    items = join(tag("li", caution) for caution in verdict.cautions)
+    return tag("div", join([tag("h3", "Read with care"), tag("ul", items)]), class_="cautions")
+
+
+def _tiles(record: RunRecord) -> Html:
+    horizon = record.log.horizon[np.isfinite(record.log.horizon)]
+    facts = [
+        ("Status", record.status),
+        ("Greedy evaluation", format_number(record.score("evaluation_return"))),
+        ("Last 100 training episodes", format_number(record.score("final_return"))),
+        ("Env steps", format_number(record.env_steps)),
+        ("Gradient steps", format_number(record.gradient_steps)),
+        ("Horizon", f"{horizon[0]:.0f} → {horizon[-1]:.0f}" if horizon.size else ""),
+        ("Wall-clock", format_duration(record.wall_seconds)),
+        ("Env steps per second", format_number(record.steps_per_second)),
+        ("Peak memory", f"{record.peak_memory_mb:,.0f} MiB" if record.peak_memory_mb else ""),
+    ]
+    known = [(name, value) for name, value in facts if value not in ("", "–")]
+    tiles = (tag("div", join([tag("dt", name), tag("dd", value)])) for name, value in known)
+    return tag("dl", join(tiles), class_="tiles")
+
+
+def _variant_table(page: Page) -> Html:
+    rows: list[list[str]] = []
+    for variant, label in enumerate(page.labels):
+        runs = page.runs_of(label)
+        rows.append(
+            [
+                join([swatch(variant), " ", bdi(label)]),
+                f"{len(runs)}",
+                f"{sum(run.finished for run in runs)}",
+                format_number(_median(run.env_steps for run in runs)),
+                format_number(_median(run.gradient_steps for run in runs)),
+                format_duration(_median(run.wall_seconds for run in runs)),
+                format_number(_median(run.steps_per_second for run in runs)),
+            ]
+        )
+    head = ["Variant", "Runs", "Finished", "Env steps", "Gradient steps", "Wall-clock", "Steps per second"]
+    if not rows:
+        return Html()
+    return join(
+        [scroll_table(head, rows, numbers_from=1), remark("Last four columns: medians over the runs of a variant.")]
+    )
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.median(known)) if known else None
 
 
 def aggregate_section(page: Page) -> Html:
@@ -56,7 +141,10 @@ def aggregate_section(page: Page) -> Html:
         for name, statistic in AGGREGATES.items()
     }
     plots = join(
-        page.plot(figures.interval_dots(values, page.labels, page.score_words), _with_direction(name))
+        page.plot(
+            figures.interval_dots(values, page.labels, page.score_name),
+            f"{name} (lower is better)" if name == "Optimality gap" else name,
+        )
         for name, values in intervals.items()
     )
     rows = [
@@ -75,11 +163,7 @@ def aggregate_section(page: Page) -> Html:
 
 def _aggregate_cell(interval: Interval, by_env: Scores) -> str:
     """Without an interval where no env has two runs: there is nothing to resample."""
-    return interval_cell(interval, share_words) if max(map(len, by_env.values())) > 1 else share_words(interval.value)
-
-
-def _with_direction(name: str) -> str:
-    return f"{name} (lower is better)" if name == "Optimality gap" else name
+    return interval_cell(interval, format_share) if max(map(len, by_env.values())) > 1 else format_share(interval.value)
 
 
 def _raw_scores(page: Page) -> Html:
@@ -93,11 +177,11 @@ def _raw_scores(page: Page) -> Html:
     ]
     parts = [
         tag("h3", "Raw scores"),
-        remark(f"Means over runs of the {page.scoring.field_words}, 95 % intervals, numbers of runs."),
+        remark(f"Means over runs of the {page.scoring.field_name}, 95 % intervals, numbers of runs."),
     ]
     if len(rows) == 1:
         env = next(env for env in page.envs if any(env in raw[label] for label in scored))
-        figure = figures.score_dots(raw, page.labels, env, page.scoring.field_words)
+        figure = figures.score_dots(raw, page.labels, env, page.scoring.field_name)
         parts.append(plot_grid(page.plot(figure, "Every finished run"), "wide"))
     parts.append(scroll_table(["Env", *scored], rows, numbers_from=1))
     return join(parts)
@@ -106,7 +190,7 @@ def _raw_scores(page: Page) -> Html:
 def _raw_cell(values: Sequence[float]) -> Html:
     if not values:
         return Html("–")
-    mean = interval_cell(bootstrap_mean(values), number_words) if len(values) > 1 else number_words(values[0])
+    mean = interval_cell(bootstrap_mean(values), format_number) if len(values) > 1 else format_number(values[0])
     return join([mean, tag("span", f" · {len(values)}", class_="count")])
 
 
@@ -117,7 +201,7 @@ def profile_section(page: Page) -> Html:
     if len(scores) < 2 or runs < 2 * len(scores):
         return Html()
     note = "The share of runs whose score is above the value on the x axis: the higher a line, the better."
-    return join([remark(note), plot_grid(page.plot(figures.profile(scores, page.labels, page.score_words)), "wide")])
+    return join([remark(note), plot_grid(page.plot(curves.profile(scores, page.labels, page.score_name)), "wide")])
 
 
 def atari_section(page: Page) -> Html:
@@ -153,4 +237,4 @@ def _estimate_cell(subset: Subset, by_game: Mapping[str | None, tuple[str, list[
         for number in range(ESTIMATE_RESAMPLES)
     ]
     low, high = np.quantile(estimates, (0.025, 0.975))
-    return interval_cell(Interval(value, float(low), float(high)), number_words)
+    return interval_cell(Interval(value, float(low), float(high)), format_number)

@@ -19,7 +19,7 @@ from typing import Any
 
 from swell import __version__
 from swell.bench.plan import PlannedRun
-from swell.bench.worker import IN_USE, Ending, attempt
+from swell.bench.workers.process import IN_USE, Ending, attempt
 from swell.config.run_config import RunConfig, config_from_dict
 from swell.envs.ids import resolve_env_id
 from swell.errors import ConfigError
@@ -29,7 +29,8 @@ TOKEN = ".benchmark"
 """A file in the benchmark's directory by which a node knows that it sees the same directory as the driver."""
 CHECK_SECONDS = 300.0
 """How long a node may take to start its first worker and answer."""
-LOOK_SECONDS = 5.0
+RECOUNT_SECONDS = 5.0
+"""Between two counts of the nodes that are there."""
 
 
 class RayExecutor:
@@ -45,9 +46,9 @@ class RayExecutor:
         self._root, self._cpus, self._gpus = root.resolve(), cpus, gpus
         self._ray = _import_ray()
         self._connected_here = _connect(self._ray, address)
-        self._task = _remote_function(self._ray, "carry_out_here", num_cpus=cpus, num_gpus=gpus)
+        self._task = _remote_function(self._ray, "run_here", num_cpus=cpus, num_gpus=gpus)
         self._pending: dict[Any, PlannedRun] = {}
-        self._slots, self._counted_at = 0, -LOOK_SECONDS
+        self._slots, self._counted_at = 0, -RECOUNT_SECONDS
 
     def prepare(self, runs: Sequence[PlannedRun]) -> None:
         """Asks every node with room for a run whether it could carry out these; ConfigError names those that cannot."""
@@ -68,7 +69,7 @@ class RayExecutor:
     @property
     def capacity(self) -> int:
         """By the nodes that are there now: some may have come or gone."""
-        if time.monotonic() - self._counted_at >= LOOK_SECONDS:
+        if time.monotonic() - self._counted_at >= RECOUNT_SECONDS:
             self._slots = sum(self._room(node) for node in self._ray.nodes() if node["Alive"])
             self._counted_at = time.monotonic()
         return self._slots - len(self._pending)
@@ -115,8 +116,7 @@ class RayExecutor:
     def _ending(self, task: Any) -> Ending:
         exceptions = self._ray.exceptions
         try:
-            code, words = self._ray.get(task)
-            return Ending(code, words)
+            return Ending(*self._ray.get(task))
         except exceptions.TaskCancelledError:
             return Ending(128 + signal.SIGINT, "stopped")
         except exceptions.RayTaskError as error:
@@ -125,8 +125,8 @@ class RayExecutor:
             return Ending(-signal.SIGKILL, f"its Ray worker died ({type(error).__name__})")
 
 
-def carry_out_here(request: dict[str, Any]) -> tuple[int, str]:
-    """In a Ray worker: the code and the last words of an attempt at a run, whose output goes to the run's log."""
+def run_here(request: dict[str, Any]) -> tuple[int, str]:
+    """In a Ray worker: the code and the message of an attempt at a run, whose output goes to the run's log."""
     config = config_from_dict(request["config"])
     faults = faults_here({**request, "envs": [(config.env, config.backend)]})
     if faults:
@@ -134,8 +134,8 @@ def carry_out_here(request: dict[str, Any]) -> tuple[int, str]:
     with _output_to(Path(request["log"])):
         ending = attempt(Path(request["directory"]), config)
         if ending.code not in (0, IN_USE):
-            print(f"swell: {ending.words}", flush=True)
-    return ending.code, ending.words
+            print(f"swell: {ending.message}", flush=True)
+    return ending.code, ending.message
 
 
 def faults_here(request: dict[str, Any]) -> list[str]:
@@ -168,9 +168,9 @@ def _connect(ray: Any, address: str | None) -> bool:
     """Whether it was this call that connected."""
     if ray.is_initialized():
         return False
-    local = {"include_dashboard": False} if address is None else {"address": address}
+    where = {"include_dashboard": False} if address is None else {"address": address}
     try:
-        ray.init(log_to_driver=False, logging_level=logging.WARNING, **local)
+        ray.init(log_to_driver=False, logging_level=logging.WARNING, **where)
     except (ConnectionError, ValueError, RuntimeError) as error:
         way_out = "start one with `ray start --head`"
         raise ConfigError(f"no Ray cluster at {address!r}: {_first_line(error)}; {way_out}") from error
@@ -188,7 +188,7 @@ def _remote_function(ray: Any, name: str, **resources: float) -> Any:
         import socket
 
         try:
-            here = importlib.import_module("swell.bench.on_ray")
+            here = importlib.import_module("swell.bench.workers.ray")
         except ImportError as error:
             fault = f"node {socket.gethostname()} cannot import Swell: {error}"
             return [fault] if name == "faults_here" else (2, fault)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from swell.bench.plan import PlannedRun
 from swell.bench.status import last_line
-from swell.bench.worker import Ending
+from swell.bench.workers.process import Ending
 from swell.config.run_config import RunConfig
 from swell.errors import ConfigError
 from swell.runs.run_directory import storage_errors
@@ -48,7 +48,7 @@ class LocalExecutor:
             log.parent.mkdir(parents=True, exist_ok=True)
             with log.open("ab") as output:
                 process = subprocess.Popen(
-                    [sys.executable, "-m", "swell.bench.worker"],
+                    [sys.executable, "-m", "swell.bench.workers.process"],
                     stdin=subprocess.PIPE,
                     stdout=output,
                     stderr=subprocess.STDOUT,
@@ -75,25 +75,23 @@ class LocalExecutor:
     def close(self) -> None:
         """Lets go of the workers that are left, which save and stop as if this process had ended."""
         for worker in self._workers:
-            if worker.process.stdin is not None:
-                with suppress(OSError):
-                    worker.process.stdin.close()
+            _close_stdin(worker)
 
     def _ending(self, worker: _Worker) -> Ending:
+        _close_stdin(worker)
         code = worker.process.returncode
-        if worker.process.stdin is not None:
-            with suppress(OSError):
-                worker.process.stdin.close()
-        if code < 0:
-            return Ending(code, f"killed by {_signal_name(-code)}")
-        return Ending(code, last_line(worker.run.log(self._root)))
+        if code >= 0:
+            return Ending(code, last_line(worker.run.log(self._root)))
+        try:
+            return Ending(code, f"killed by {signal.Signals(-code).name}")
+        except ValueError:
+            return Ending(code, f"killed by signal {-code}")
 
 
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+def _close_stdin(worker: _Worker) -> None:
+    if worker.process.stdin is not None:
+        with suppress(OSError):
+            worker.process.stdin.close()
 
 
 def default_jobs() -> int:

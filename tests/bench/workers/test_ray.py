@@ -11,12 +11,12 @@ from kill import same
 from small_bench import ADAPTIVE, result, small_plan
 
 from swell import __version__
-from swell.bench import on_ray
 from swell.bench.board import QuietBoard
-from swell.bench.on_ray import RayExecutor, carry_out_here, faults_here
 from swell.bench.queue import run_benchmark
 from swell.bench.status import attempts, last_line, read_state
-from swell.bench.worker import carry_out
+from swell.bench.workers import ray as ray_workers
+from swell.bench.workers.process import carry_out
+from swell.bench.workers.ray import RayExecutor, faults_here, run_here
 from swell.errors import ConfigError
 from swell.runs.interrupt import InterruptedRunError
 
@@ -39,7 +39,7 @@ def cluster():
 def request(folder, **changes):
     return {
         "root": str(folder),
-        "token": on_ray._token(folder),
+        "token": ray_workers._token(folder),
         "version": __version__,
         "envs": [("CartPole-v1", "auto")],
         **changes,
@@ -64,7 +64,7 @@ def test_a_worker_killed_in_mid_run_is_replaced_and_the_results_are_those_of_one
     killer.start()
     outcome = run_benchmark(runs, there, executor, QuietBoard())
     killer.join(0)
-    assert not killer.is_alive() and outcome.exit_code == 0, outcome.report()
+    assert not killer.is_alive() and not outcome.failed, outcome.report()
     assert [attempts(run, there) for run in runs] == [1, 2]
     assert "continued" in last_attempt(runs[1], there)
     for run in runs:
@@ -91,7 +91,7 @@ def test_a_signal_to_the_driver_lets_the_runs_of_all_nodes_save(tmp_path, cluste
 
 
 def test_nodes_of_another_version_are_refused_before_anything_runs(tmp_path, cluster, monkeypatch):
-    monkeypatch.setattr(on_ray, "__version__", "9.9.9")
+    monkeypatch.setattr(ray_workers, "__version__", "9.9.9")
     executor = RayExecutor(tmp_path, cluster.address)
     with pytest.raises(ConfigError, match=rf"node .* has Swell {re.escape(__version__)}, but .* with 9\.9\.9"):
         run_benchmark(small_plan(), tmp_path, executor, QuietBoard())
@@ -117,7 +117,7 @@ def test_a_node_without_the_extra_or_the_shared_directory_names_itself(tmp_path)
 def test_a_task_refuses_before_it_trains(tmp_path):
     [run] = small_plan("fixed:8")
     where = {"directory": str(run.directory(tmp_path)), "log": str(run.log(tmp_path)), "config": run.config.to_dict()}
-    code, words = carry_out_here(request(tmp_path, version="9.9.9", **where))
+    code, words = run_here(request(tmp_path, version="9.9.9", **where))
     assert code == 2 and "9.9.9" in words and not run.directory(tmp_path).exists()
 
 
@@ -127,7 +127,7 @@ def test_what_a_run_prints_goes_to_its_log_and_its_failure_comes_back(tmp_path, 
     directory.mkdir(parents=True)
     (directory / "config.json").write_text("{")
     where = {"directory": str(directory), "log": str(run.log(tmp_path)), "config": run.config.to_dict()}
-    code, words = carry_out_here(request(tmp_path, **where))
+    code, words = run_here(request(tmp_path, **where))
     assert code == 5 and "not JSON" in words
     assert last_line(run.log(tmp_path)) == words
     print("back on the screen", flush=True)
@@ -138,6 +138,6 @@ def test_the_missing_extra_is_named_in_one_line(tmp_path, monkeypatch):
     def missing(name):
         raise ImportError(name)
 
-    monkeypatch.setattr(on_ray, "import_module", missing)
+    monkeypatch.setattr(ray_workers, "import_module", missing)
     with pytest.raises(ConfigError, match=r'Ray is not installed: pip install "swell-rl\[ray\]"'):
         RayExecutor(tmp_path)

@@ -1,44 +1,51 @@
-"""A benchmark in words: how far it is, what has just happened, and how long the rest may take. Strings and numbers."""
+"""How long a benchmark may take and how much disk: a first guess, then by the speeds that runs have shown."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from swell.bench.plan import START_SECONDS, STEPS_PER_SECOND
-from swell.bench.status import RunState, Status
-from swell.display.words import count, decimal
-from swell.envs.ids import env_family
+from swell.bench.plan import PlannedRun
+from swell.bench.status import RunState
+from swell.envs.ids import EnvFamily, env_family
+
+# Measured on one core of a busy two-core machine with the default networks; a first guess, no promise.
+STEPS_PER_SECOND: dict[EnvFamily, float] = {
+    "classic": 12_000,
+    "minatar": 6_000,
+    "mujoco": 2_500,
+    "atari": 300,
+    "procgen": 250,
+    "other": 4_000,
+}
+MEGABYTES_PER_RUN: dict[EnvFamily, float] = {
+    "classic": 2.5,
+    "minatar": 8.0,
+    "mujoco": 4.0,
+    "atari": 90.0,
+    "procgen": 60.0,
+    "other": 5.0,
+}
+"""Three checkpoints and the logs."""
+START_SECONDS = 5.0
 
 
-def headline(states: Sequence[RunState]) -> str:
-    """Such as "42 of 140 finished, 2 running, 1 failed, about 1 h 20 min left"."""
-    told = [f"{sum(state.is_finished for state in states)} of {len(states)} finished"]
-    for status in ("running", "in use", "failed"):
-        number = sum(state.status == status for state in states)
-        told += [f"{number} {status}"] if number else []
-    left = seconds_left(states)
-    return ", ".join([*told, f"about {rough_duration(left)} left"] if left else told)
+@dataclass(frozen=True)
+class Cost:
+    """What the runs of a plan may take together."""
+
+    seconds: float
+    gigabytes: float
+    env_steps: int
 
 
-def event_line(before: Status | None, state: RunState) -> str:
-    """What to say of a run whose status was `before`; nothing where that is no news."""
-    if before == state.status or (before is None and state.status != "running"):
-        return ""
-    name = state.run.name
-    match state.status:
-        case "running" if state.env_steps:
-            return f"continues {name} at {count(state.env_steps)} steps"
-        case "running":
-            return f"starts {name}"
-        case "done":
-            return f"finished {name}" if state.score is None else f"finished {name}, score {decimal(state.score)}"
-        case "diverged":
-            return f"diverged {name} at {count(state.env_steps)} steps"
-        case "failed":
-            return f"failed {name}: {state.reason}"
-        case "in use":
-            return f"in use by another process: {name}"
-        case _:
-            return ""
+def cost_of(runs: Sequence[PlannedRun], jobs: int, speeds: dict[str, float] | None = None) -> Cost:
+    """An estimate; `speeds` are steps per second that finished runs of an env have shown."""
+    seconds = 0.0
+    for run in runs:
+        speed = (speeds or {}).get(run.env) or STEPS_PER_SECOND[env_family(run.env)]
+        seconds += START_SECONDS + run.config.total_env_steps / speed
+    megabytes = sum(MEGABYTES_PER_RUN[env_family(run.env)] for run in runs)
+    return Cost(seconds / max(1, jobs), megabytes / 1024, sum(run.config.total_env_steps for run in runs))
 
 
 def seconds_left(states: Sequence[RunState]) -> float:

@@ -12,9 +12,9 @@ import pytest
 from kill import in_child, kill_at, same
 from small_bench import ADAPTIVE, result, small_plan
 
-from swell.bench import worker
 from swell.bench.status import attempts, read_state
-from swell.bench.worker import ATTEMPT, IN_USE, Ending, RunInUseError, attempt, carry_out, claim_of
+from swell.bench.workers import process
+from swell.bench.workers.process import ATTEMPT, IN_USE, Ending, RunInUseError, attempt, carry_out, claim_of
 from swell.errors import DivergedError
 from swell.runs import driver
 from swell.runs import start as runs
@@ -81,7 +81,7 @@ def test_a_diverged_run_is_a_result_and_is_not_tried_again(tmp_path, planned, mo
 
 @pytest.mark.parametrize("place", ["claim", "run"])
 def test_a_run_that_is_in_use_is_left_alone(tmp_path, planned, monkeypatch, place):
-    monkeypatch.setattr(worker, "CLAIM_SECONDS", 0.1)
+    monkeypatch.setattr(process, "CLAIM_SECONDS", 0.1)
     killed(tmp_path / "run", planned.config, driver.Run, "_log", 15)
     held = tmp_path / "run" if place == "run" else claim_of(tmp_path / "run")
     with RunLock(held):
@@ -133,9 +133,9 @@ def test_a_moved_benchmark_continues_a_replay_that_has_no_checkpoint_yet(tmp_pat
     follower = next(run for run in plan if run.source)
     source = next(run for run in plan if run.name == follower.source)
     carry_out(source.directory(old), source.config)
-    killed(follower.directory(old), follower.settled(old), driver.Run, "_log", 2)
+    killed(follower.directory(old), follower.resolved_config(old), driver.Run, "_log", 2)
     shutil.move(old, new)
-    assert carry_out(follower.directory(new), follower.settled(new))["status"] == "done"
+    assert carry_out(follower.directory(new), follower.resolved_config(new))["status"] == "done"
     assert read_json(follower.directory(new) / "config.json")["config"]["ramp_from"] == str(source.directory(new))
 
 
@@ -162,7 +162,7 @@ def start_worker(run, root, **request):
     asked = {"directory": str(run.directory(root)), "config": run.config.to_dict(), **request}
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "swell.bench.worker"], stdin=subprocess.PIPE, stdout=output, stderr=output
+            [sys.executable, "-m", "swell.bench.workers.process"], stdin=subprocess.PIPE, stdout=output, stderr=output
         )
     assert process.stdin is not None
     process.stdin.write(json.dumps(asked).encode() + b"\n")
@@ -194,6 +194,6 @@ def test_the_last_line_of_a_worker_says_why_it_failed(tmp_path, planned):
 
 def test_a_request_that_is_none_is_refused():
     asked = subprocess.run(
-        [sys.executable, "-m", "swell.bench.worker"], input="{}\n", capture_output=True, text=True, check=False
+        [sys.executable, "-m", "swell.bench.workers.process"], input="{}\n", capture_output=True, text=True, check=False
     )
     assert asked.returncode == 2 and asked.stderr.startswith("swell: the request")

@@ -1,18 +1,26 @@
-"""The curves of a run from its metrics.jsonl and evaluations.jsonl: thinned, parsed and put in order."""
+"""The files that a run left behind, read with care: they may be damaged, half-written, or come from somebody else.
+
+Nothing here raises because of what is found, and no file is read through a symbolic link. Logs of any length become
+curves of a few hundred points.
+"""
 
 import json
 import math
+import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from swell.display.sinks import PHASES
-from swell.report.untrusted import Row, clean_text, finite_number, own_file
+from swell.errors import SwellError
+from swell.runs.run_directory import read_json
 
+Row = dict[str, Any]
 Array = NDArray[np.float64]
 
 MAX_POINTS = 400
@@ -39,26 +47,102 @@ class RunLog:
     """Phase -> seconds, over the whole run."""
 
 
+def finite_number(value: object) -> float | None:
+    """A number that one can count with, else None."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:  # an integer of more than 308 digits
+        return None
+
+
+def whole_number(value: object) -> int | None:
+    """An integer that fits into 64 bits, else None."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63 else None
+
+
+def clean_text(value: object) -> str:
+    """As one line without what would disturb a page: control characters, text direction marks, broken encodings."""
+    text = str(value).encode("utf-8", "replace").decode()
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
+    return re.sub(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]+", " ", text).strip()[:300]
+
+
+def clean_texts(value: object) -> dict[str, str]:
+    """An object of texts, cleaned; empty if it is none."""
+    if not isinstance(value, dict):
+        return {}
+    return {clean_text(key): clean_text(entry) for key, entry in cast("dict[Any, Any]", value).items()}
+
+
+def is_plain_file(path: Path) -> bool:
+    """A plain file that is no link: a pipe would hang, and a link may lead anywhere."""
+    try:
+        return path.is_file() and not path.is_symlink()
+    except OSError:
+        return False
+
+
+def read_object(path: Path) -> tuple[Row, str]:
+    """The object in a JSON file, or what is wrong with the file."""
+    if not is_plain_file(path):
+        return {}, "" if not os.path.lexists(path) else f"{path.name} is not a plain file"
+    try:
+        return read_json(path), ""
+    except SwellError:
+        return {}, f"{path.name} cannot be read as JSON"
+
+
+def read_head(path: Path, size: int = 1000) -> str:
+    """The start of a file, or nothing."""
+    if not is_plain_file(path):
+        return ""
+    try:
+        with open(path, "rb") as file:
+            return file.read(size).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def last_line(path: Path) -> str:
+    """The last line of a file that says something, or nothing."""
+    if not is_plain_file(path):
+        return ""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((clean_text(line) for line in reversed(lines) if clean_text(line)), "")
+
+
 def read_log(directory: Path) -> tuple[RunLog, str]:
     """The curves of a run, and what is wrong with its log."""
     lines, reading_lines = _thinned_lines(directory / "metrics.jsonl")
+    evaluation_lines, _ = _thinned_lines(directory / "evaluations.jsonl")
     rows, damaged = _parsed(lines)
     rows = _in_order(rows)
-    reading_rows = _with_number(_in_order(_parsed(reading_lines)[0]), "reading")
-    evaluation_lines, _ = _thinned_lines(directory / "evaluations.jsonl")
-    evaluations = _with_number(_in_order(_parsed(evaluation_lines)[0]), "mean_return")
+    reading_rows = _in_order(_parsed(reading_lines)[0], "reading")
+    evaluations = _in_order(_parsed(evaluation_lines)[0], "mean_return")
+    horizon = _column(rows, "horizon")
+    planned = finite_number(rows[-2].get("next_horizon")) if len(rows) > 1 else None
+    if planned is not None:
+        horizon[-1] = planned
+    seconds = {phase: finite_number((rows or [{}])[-1].get(f"seconds_{phase}")) for phase in PHASES}
     log = RunLog(
         env_steps=_column(rows, "env_steps"),
         wall_seconds=_rising(_column(rows, "wall_seconds")),
         gradient_steps=_rising(_column(rows, "gradient_steps")),
         episode_return=_column(rows, "episode_return"),
-        horizon=_planned_horizons(rows),
+        horizon=horizon,
         reading_env_steps=_column(reading_rows, "env_steps"),
         readings=_column(reading_rows, "reading"),
         evaluation_env_steps=_column(evaluations, "env_steps"),
         evaluation_returns=_column(evaluations, "mean_return"),
         signal=clean_text((reading_rows or rows or [{}])[-1].get("signal", "")),
-        seconds=_seconds(rows),
+        seconds={phase: value for phase, value in seconds.items() if value is not None},
     )
     return log, f"{damaged} damaged lines in metrics.jsonl" if damaged else ""
 
@@ -70,7 +154,7 @@ def _thinned_lines(path: Path) -> tuple[list[bytes], list[bytes]]:
     """
     kept, with_reading = _Thinned(), _Thinned()
     before = last = b""
-    if own_file(path):
+    if is_plain_file(path):
         try:
             with open(path, "rb") as file:
                 for line in file:
@@ -116,8 +200,8 @@ def _parsed(lines: Iterable[bytes]) -> tuple[list[Row], int]:
     return rows, damaged
 
 
-def _in_order(rows: Sequence[Row]) -> list[Row]:
-    """Rows whose env steps increase; others cannot be drawn."""
+def _in_order(rows: Sequence[Row], name: str = "env_steps") -> list[Row]:
+    """Rows whose env steps increase and that have a number of that name; others cannot be drawn."""
     ordered: list[Row] = []
     latest = -math.inf
     for row in rows:
@@ -125,11 +209,7 @@ def _in_order(rows: Sequence[Row]) -> list[Row]:
         if env_steps is not None and env_steps > latest:
             ordered.append(row)
             latest = env_steps
-    return ordered
-
-
-def _with_number(rows: Sequence[Row], name: str) -> list[Row]:
-    return [row for row in rows if finite_number(row.get(name)) is not None]
+    return [row for row in ordered if finite_number(row.get(name)) is not None]
 
 
 def _column(rows: Sequence[Row], name: str) -> Array:
@@ -140,17 +220,3 @@ def _column(rows: Sequence[Row], name: str) -> Array:
 def _rising(values: Array) -> Array:
     """A clock never goes back."""
     return np.fmax.accumulate(values) if values.size else values
-
-
-def _planned_horizons(rows: Sequence[Row]) -> Array:
-    horizons = _column(rows, "horizon")
-    planned = finite_number(rows[-2].get("next_horizon")) if len(rows) > 1 else None
-    if planned is not None:
-        horizons[-1] = planned
-    return horizons
-
-
-def _seconds(rows: Sequence[Row]) -> dict[str, float]:
-    last = rows[-1] if rows else {}
-    seconds = {phase: finite_number(last.get(f"seconds_{phase}")) for phase in PHASES}
-    return {phase: value for phase, value in seconds.items() if value is not None}

@@ -13,7 +13,7 @@ import pytest
 from synthetic_runs import write_bench, write_run
 
 from swell.errors import ConfigError, StorageError
-from swell.report import figures
+from swell.report import curves
 from swell.report.figures import plotly_text, rounded, short_names
 from swell.report.write import write_report
 
@@ -69,7 +69,7 @@ def test_a_killed_run_of_which_only_the_config_is_left_has_a_page(tmp_path):
     assert "unfinished" in text_of(page_of(directory))
 
 
-def test_runs_in_every_state_are_listed_with_their_last_words(tmp_path):
+def test_runs_in_every_state_are_listed_with_the_last_lines_of_their_logs(tmp_path):
     write_bench(tmp_path, {"adaptive": 100, "fixed:16": 80}, seeds=2)
     for status in ("failed", "diverged", "interrupted", None):
         write_run(tmp_path / "runs" / "e" / "v" / f"seed-{status}", status=status, label="fixed:16", scaler="fixed")
@@ -112,7 +112,7 @@ def test_runs_without_any_finished_one_still_show_their_curves(tmp_path):
     assert "curves" in sections(page) and "aggregate" not in sections(page) and "trouble" in sections(page)
 
 
-def test_the_protagonist_and_the_title_can_be_chosen(tmp_path):
+def test_the_main_variant_and_the_title_can_be_chosen(tmp_path):
     write_bench(tmp_path, {"adaptive": 100, "fixed:16": 80}, seeds=5)
     page = page_of(tmp_path, about="fixed:16", title="A <b>title</b>")
     assert "fixed:16 loses to adaptive." in page
@@ -223,8 +223,8 @@ def test_long_names_are_cut_but_stay_distinct():
 
 def test_curves_are_drawn_over_each_axis_with_a_band(comparison):
     entries = next(f["entries"] for f in data_of(comparison) if "axis_titles" in f["layout"])
-    assert {entry["axis"] for entry in entries} == set(figures.AXES)
-    assert all(len(entry["band"]["low"]) == figures.POINTS for entry in entries)
+    assert {entry["axis"] for entry in entries} == set(curves.AXES)
+    assert all(len(entry["band"]["low"]) == curves.POINTS for entry in entries)
     assert {entry["variant"] for entry in entries} == {0, 1, 2}
 
 

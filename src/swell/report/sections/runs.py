@@ -1,15 +1,98 @@
-"""Sections to look things up in: options, runs that did not finish, all runs, versions."""
+"""Sections on the runs themselves: how training went, where the time goes, options, all runs, versions."""
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 
-from swell.report.markup import Html, bdi, duration_words, join, number_words, remark, scroll_table, tag
-from swell.report.page import Page
+import numpy as np
+
+from swell.display.sinks import PHASES
+from swell.report import curves, figures
+from swell.report.page import (
+    Html,
+    Page,
+    bdi,
+    format_duration,
+    format_number,
+    join,
+    plot_grid,
+    remark,
+    scroll_table,
+    tag,
+)
 from swell.report.records import RunRecord, natural_key
-from swell.report.untrusted import clean_text
+from swell.report.run_files import clean_text
 
 NOT_COMPARED = {"env", "seed", "label", "ramp_from", "out"}
 """Options that say which run it is, not what it does."""
+
+
+def curve_section(page: Page) -> Html:
+    """Returns over training, over three x axes."""
+    plots = page.plot_per_env(lambda env: curves.return_curves(page.records, page.labels, env))
+    if not plots:
+        return Html()
+    options = join(tag("label", join([_axis_button(name), tag("span", title)])) for name, title in curves.AXES.items())
+    switch = tag("fieldset", join([tag("legend", "x axis"), options]), class_="switch")
+    note = "Mean unclipped return of the last 100 training episodes, with exploration."
+    if max(len(page.runs_of(label)) for label in page.labels) > 1:
+        note += (
+            " Lines are means over runs, bands 95 % intervals. Where a run ends earlier than others, the mean is of "
+            "fewer runs from there on."
+        )
+    else:
+        note += " Diamonds are greedy evaluations."
+    return join([remark(note), switch, plots])
+
+
+def _axis_button(name: str) -> Html:
+    return Html(f'<input type="radio" name="axis" value="{name}"{" checked" if name == "env_steps" else ""}>')
+
+
+def horizon_section(page: Page) -> Html:
+    """The horizon over training."""
+    plots = page.plot_per_env(lambda env: curves.horizon_curves(page.records, page.labels, env))
+    note = "Length of the rollouts as planned; times the number of envs it is the batch (Figure 2 of the ABS paper)."
+    return join([remark(note), plots]) if plots else Html()
+
+
+def signal_section(page: Page) -> Html:
+    """The readings over training, a block for each signal."""
+    parts: list[Html] = []
+    for signal in sorted({record.log.signal for record in page.records if record.log.readings.size}):
+        draw = partial(curves.reading_curves, page.records, page.labels, signal=signal)
+        parts += [tag("h3", signal.replace("_", " ").capitalize()), page.plot_per_env(draw)]
+    note = (
+        "The signal that the adaptive batch listens to, measured on probe states around an update (Figure 1 of the ABS "
+        "paper). Behavioral divergence is the share of states whose greedy action changed, also called policy churn."
+    )
+    return join([remark(note), *parts]) if parts else Html()
+
+
+def time_section(page: Page) -> Html:
+    """Seconds of each phase."""
+    seconds = {label: phases for label in page.labels if (phases := _seconds_per_step(page.runs_of(label)))}
+    if not seconds:
+        return Html()
+    note = (
+        "Seconds per 100,000 env steps, mean over runs: choosing actions, stepping envs, updating, measuring the "
+        "signal; “other” is evaluation and checkpoints. Compare only runs made on the same, equally busy machine."
+    )
+    figure = figures.time_per_phase(seconds, page.labels, "seconds per 100,000 env steps")
+    return join([remark(note), plot_grid(page.plot(figure), "wide")])
+
+
+def _seconds_per_step(runs: Sequence[RunRecord]) -> dict[str, float]:
+    rows: list[dict[str, float]] = []
+    for run in runs:
+        env_steps, wall = run.env_steps, run.wall_seconds
+        if run.log.seconds and env_steps and wall:
+            other = max(0.0, wall - sum(run.log.seconds.values()))
+            seconds = {**run.log.seconds, figures.OTHER: other}
+            rows.append({phase: value / env_steps * 1e5 for phase, value in seconds.items()})
+    if not rows:
+        return {}
+    return {phase: float(np.mean([row.get(phase, 0.0) for row in rows])) for phase in (*PHASES, figures.OTHER)}
 
 
 def config_section(page: Page) -> Html:
@@ -64,8 +147,8 @@ def _values_cell(by_env: Mapping[str, set[str]]) -> str:
     return ", ".join(values[:4]) + (f", … ({len(values)} values)" if len(values) > 4 else "")
 
 
-def trouble_section(page: Page) -> Html:
-    """Runs without a score, and their last words."""
+def unfinished_section(page: Page) -> Html:
+    """Runs without a score, and the last lines of their logs."""
     records = [record for record in page.records if not record.finished or record.problem]
     if not records:
         return Html()
@@ -73,9 +156,9 @@ def trouble_section(page: Page) -> Html:
         [
             bdi(record.name),
             _status(record),
-            number_words(record.env_steps),
+            format_number(record.env_steps),
             record.problem or "–",
-            record.last_words or "–",
+            record.last_log_line or "–",
             f"{record.console.parent.name}/{record.console.name}" if record.console else "–",
         ]
         for record in records
@@ -94,16 +177,16 @@ def run_section(page: Page) -> Html:
             bdi(record.label or "–"),
             "–" if record.seed is None else str(record.seed),
             _status(record),
-            number_words(record.score(page.scoring.field)),
-            number_words(record.env_steps),
-            number_words(record.gradient_steps),
-            duration_words(record.wall_seconds),
+            format_number(record.score(page.scoring.field)),
+            format_number(record.env_steps),
+            format_number(record.gradient_steps),
+            format_duration(record.wall_seconds),
             bdi(record.name),
         ]
         for record in page.records
     ]
     head = ["Env", "Variant", "Seed", "Status", "Score", "Env steps", "Gradient steps", "Wall-clock", "Folder"]
-    return join([remark(f"Score: {page.scoring.field_words}."), scroll_table(head, rows, tall=len(rows) > 14)])
+    return join([remark(f"Score: {page.scoring.field_name}."), scroll_table(head, rows, tall=len(rows) > 14)])
 
 
 def _status(record: RunRecord) -> Html:

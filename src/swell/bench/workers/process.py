@@ -1,12 +1,12 @@
-"""One run of a benchmark, carried out in this process: begun, or continued from its newest checkpoint.
+"""One run of a benchmark, trained in this process: begun, or continued from its newest checkpoint.
 
 Whoever works on a run holds its claim, a lock beside the run directory that is taken before anything is looked at and
 that the kernel drops when the process ends, however it ends. So two drivers may start the same run at once: one gets
 the claim, the other ends with the code IN_USE and has touched nothing. The run's own lock is not enough for this,
 because a run takes it only after building: a slow second worker could then begin a run that a fast first one has ended.
 
-`python -m swell.bench.worker` reads a request on stdin, one line of JSON, and ends with Swell's exit codes. With
-"watch_stdin" it lives as long as its driver: when the other end of stdin closes, because the driver was killed, it
+`python -m swell.bench.workers.process` reads a request on stdin, one line of JSON, and ends with Swell's exit codes.
+With "watch_stdin" it lives as long as its driver: when the other end of stdin closes, because the driver was killed, it
 saves and stops as after SIGTERM. A benchmark that was killed so does not go on in the background, and the next start
 resumes each run where it stopped; until the worker is gone, the claim keeps the next start away from its run.
 """
@@ -47,10 +47,10 @@ class RunInUseError(InUseError):
 
 @dataclass(frozen=True)
 class Ending:
-    """How an attempt at a run ended: its exit code, or minus the signal that killed it, and its last words."""
+    """How an attempt at a run ended: its exit code, or minus the signal that killed it, and its last line."""
 
     code: int
-    words: str = ""
+    message: str = ""
 
     @property
     def died(self) -> bool:
@@ -73,7 +73,8 @@ def carry_out(directory: Path, config: RunConfig) -> dict[str, Any]:
         if summary is not None:
             return summary
         begun = (directory / "config.json").exists()
-        _say_attempt("continued" if begun else "begun")
+        what, now = "continued" if begun else "begun", time.strftime("%Y-%m-%d %H:%M:%S")
+        print(f"{ATTEMPT} {what} {now} by process {os.getpid()} on {socket.gethostname()}", flush=True)
         try:
             return _continue(directory, config) if begun else _begin(directory, config)
         except InUseError as error:  # someone resumed it by hand
@@ -83,7 +84,7 @@ def carry_out(directory: Path, config: RunConfig) -> dict[str, Any]:
 def attempt(directory: Path, config: RunConfig) -> Ending:
     """Carries out a run; whatever it raises becomes an ending, and what nobody expected leaves a traceback."""
     try:
-        return Ending(0, f"{carry_out(directory, config)['status']}")
+        return Ending(0, str(carry_out(directory, config)["status"]))
     except SwellError as error:
         return Ending(error.exit_code, (str(error).splitlines() or [type(error).__name__])[-1])
     except KeyboardInterrupt:
@@ -104,7 +105,9 @@ def main() -> None:
     """Carries out the run that a line on stdin asks for."""
     sys.stdout.reconfigure(line_buffering=True)  # pyright: ignore[reportAttributeAccessIssue]  # headers come in order
     try:
-        directory, config, watches = _read_request()
+        request = cast("dict[str, Any]", json.loads(sys.stdin.readline()))
+        directory, config = Path(request["directory"]), config_from_dict(request["config"])
+        watches = bool(request.get("watch_stdin"))
     except (ValueError, KeyError, TypeError, ConfigError) as error:
         print(f"swell: the request is not {{'directory': …, 'config': …}}: {error}", file=sys.stderr)
         sys.exit(ConfigError.exit_code)
@@ -112,7 +115,7 @@ def main() -> None:
         threading.Thread(target=_stop_when_stdin_ends, daemon=True).start()
     ending = attempt(directory, config)
     if ending.code not in (0, IN_USE):  # the log belongs to the one that has the claim
-        print(f"swell: {ending.words}", file=sys.stderr, flush=True)
+        print(f"swell: {ending.message}", file=sys.stderr, flush=True)
     sys.exit(ending.code)
 
 
@@ -120,8 +123,8 @@ def main() -> None:
 def _claim(directory: Path) -> Generator[None]:
     with storage_errors("make run directory", directory):
         claim_of(directory).mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + CLAIM_SECONDS
     with contextlib.ExitStack() as held:
-        deadline = time.monotonic() + CLAIM_SECONDS
         while True:
             try:
                 held.enter_context(RunLock(claim_of(directory)))
@@ -150,16 +153,6 @@ def _continue(directory: Path, config: RunConfig) -> dict[str, Any]:
         described["config"]["ramp_from"] = config.ramp_from
         write_json_atomic(directory / "config.json", described)
     return resume(directory, quiet=True)
-
-
-def _say_attempt(what: str) -> None:
-    now = time.strftime("%Y-%m-%d %H:%M:%S")
-    print(f"{ATTEMPT} {what} {now} by process {os.getpid()} on {socket.gethostname()}", flush=True)
-
-
-def _read_request() -> tuple[Path, RunConfig, bool]:
-    request = cast("dict[str, Any]", json.loads(sys.stdin.readline()))
-    return Path(request["directory"]), config_from_dict(request["config"]), bool(request.get("watch_stdin"))
 
 
 def _stop_when_stdin_ends() -> None:

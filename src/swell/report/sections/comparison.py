@@ -1,4 +1,4 @@
-"""Sections on how much better one variant is than another: by probability, by env, by batch and network size."""
+"""Sections on how much better one variant is than another: by probability, by env, by size, by gradient steps."""
 
 from collections.abc import Sequence
 from itertools import combinations
@@ -6,23 +6,23 @@ from itertools import combinations
 import numpy as np
 
 from swell.report import figures
-from swell.report.markup import (
+from swell.report.page import (
     Html,
+    Page,
     bdi,
+    format_number,
+    format_signed,
     interval_cell,
     join,
-    number_words,
     plot_grid,
     remark,
     scroll_table,
-    signed_words,
     tag,
 )
-from swell.report.page import Page
 from swell.report.records import RunRecord, natural_key
+from swell.report.run_files import clean_text
 from swell.report.scoring import Scores, Scoring
-from swell.report.stats import Interval, Value, bootstrap, bootstrap_difference, mean_score
-from swell.report.untrusted import clean_text
+from swell.report.stats import Interval, bootstrap, bootstrap_difference, difference_of_means, mean_score
 from swell.report.verdict import enough_runs, improvement
 
 
@@ -39,9 +39,8 @@ def probability_section(page: Page) -> Html:
         "envs; ties count half. An interval across the dotted line says that the two cannot be told apart."
     )
     plot = page.plot(figures.probabilities(findings, page.labels, title))
-    return join(
-        [remark(note), plot_grid(plot, "wide"), _probability_matrix(page, scored) if len(scored) > 2 else Html()]
-    )
+    matrix = _probability_matrix(page, scored) if len(scored) > 2 else Html()
+    return join([remark(note), plot_grid(plot, "wide"), matrix])
 
 
 def _probability_matrix(page: Page, labels: Sequence[str]) -> Html:
@@ -82,7 +81,7 @@ def improvement_section(page: Page) -> Html:
         for number, rival in enumerate(rivals)
     ]
     note = (
-        f"Difference of the means of {about} and the baseline per env, in {page.score_words}s so that envs share an "
+        f"Difference of the means of {about} and the baseline per env, in {page.score_name}s so that envs share an "
         "axis (Figures 3 and 5 to 7 of the ABS paper). Filled dots: the 95 % interval excludes zero."
     )
     return join([remark(note), chooser if len(rivals) > 1 else Html(), *parts])
@@ -97,26 +96,22 @@ def _improvement_over(page: Page, rival: str) -> Html:
         ours, theirs = raw[about][env], raw[rival][env]
         sure = min(len(ours), len(theirs)) > 1
         differences[env] = bootstrap_difference(scaled[about][env], scaled[rival][env]), sure
-        difference = bootstrap_difference(ours, theirs)
+        difference, baseline = bootstrap_difference(ours, theirs), float(np.mean(theirs))
         rows.append(
             [
                 bdi(env),
-                number_words(float(np.mean(ours))),
-                number_words(float(np.mean(theirs))),
-                interval_cell(difference, signed_words) if sure else signed_words(difference.value),
-                _relative(difference.value, float(np.mean(theirs))),
+                format_number(float(np.mean(ours))),
+                format_number(baseline),
+                interval_cell(difference, format_signed) if sure else format_signed(difference.value),
+                f"{difference.value / baseline:+.1%}".replace("-", "−") if baseline > 0 else "–",
             ]
         )
     title = f"{figures.plotly_text(about)} − {figures.plotly_text(rival)} ({page.scoring.scale})"
-    figure = figures.improvement_per_env(differences, 0, page.labels.index(rival), page.labels, title)
+    figure = figures.improvement_per_env(differences, 0, page.labels.index(rival), title)
     table = scroll_table(["Env", about, rival, "Difference", "Relative"], rows, numbers_from=1)
     caption = f"{about} against {rival}"
     note = remark("Raw scores. Relative only where the baseline is above zero; it says little where that is small.")
     return join([plot_grid(page.plot(figure, caption), "wide"), table, note])
-
-
-def _relative(difference: float, baseline: float) -> str:
-    return f"{difference / baseline:+.1%}".replace("-", "−") if baseline > 0 else "–"
 
 
 def _shared_envs(scoring: Scoring, label: str, rival: str) -> list[str]:
@@ -133,7 +128,7 @@ def size_section(page: Page) -> Html:
         fixed = [other for other, (kind, net, _) in kinds.items() if kind == "fixed" and net == network]
         if scaler == "adaptive" and batch and fixed:
             baseline = max(fixed, key=lambda other: float(mean_score(scores[other])))
-            gain = bootstrap(_difference, scores[label], scores[baseline])
+            gain = bootstrap(difference_of_means, scores[label], scores[baseline])
             points.setdefault(network, []).append((batch, gain, f"{label} over {baseline}"))
     if sum(map(len, points.values())) < 2:
         return Html()
@@ -146,8 +141,25 @@ def size_section(page: Page) -> Html:
     return join([remark(note), plot_grid(page.plot(figure), "wide")])
 
 
-def _difference(ours: Scores, theirs: Scores) -> Value:
-    return mean_score(ours) - mean_score(theirs)
+def gradient_step_section(page: Page) -> Html:
+    """Scores over the work that went into them."""
+    single = len({env for by_env in page.scoring.raw.values() for env in by_env}) == 1
+    points: dict[str, list[tuple[float, float, str]]] = {}
+    for record in page.records:
+        raw = record.score(page.scoring.field)
+        if record.finished and raw is not None and record.gradient_steps:
+            score = raw if single else page.scoring.rescaled(record.label, record.env, raw)
+            point = (record.gradient_steps, score, f"{record.env}, seed {record.seed}")
+            points.setdefault(record.label, []).append(point)
+    if sum(map(len, points.values())) < 2:
+        return Html()
+    note = (
+        "More gradient steps on the same data can raise a score by themselves. Where variants do not overlap on the x "
+        "axis, the batch and the number of updates cannot be told apart."
+    )
+    words = page.scoring.field_name if single else page.score_name
+    figure = figures.score_over_gradient_steps(points, page.labels, words)
+    return join([remark(note), plot_grid(page.plot(figure), "wide")])
 
 
 def _kind(records: Sequence[RunRecord]) -> tuple[str, str, float | None]:

@@ -1,0 +1,33 @@
+"""`swell report`: its options, and what it prints."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from swell.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Report:
+    """Write one HTML page that compares runs: verdict, intervals, curves, horizons, costs. It needs no network."""
+
+    directories: tyro.conf.Positional[tuple[Path, ...]]
+    """Run directories, or folders that hold some at any depth."""
+    out: Path | None = None
+    """The file; by default report.html in the first directory."""
+    about: str | None = None
+    """The variant that the verdict is about; by default the first adaptive one."""
+    title: str | None = None
+    """Headline of the page."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+
+def report(command: Report) -> None:
+    from swell.report.write import write_report  # imports numpy
+
+    if not command.directories:
+        raise ConfigError("name a run directory or a folder of them, for example `swell report bench`")
+    out = command.out or command.directories[0] / "report.html"
+    print(f"report: {write_report(command.directories, out, command.about, command.title)}")
