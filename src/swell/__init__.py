@@ -12,145 +12,85 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from swell import presets
-    from swell.algorithms.ess import ESSPPO
-    from swell.algorithms.ppg import PPG, PPGEWMA
-    from swell.algorithms.ppo import PPO
-    from swell.algorithms.ppo_ewma import PPOEWMA
-    from swell.algorithms.pqn import PQN
-    from swell.batch.controller import BatchController
-    from swell.batch.noise_scale import GradientNoiseScale
-    from swell.batch.rules import BatchSizes
-    from swell.batch.scalers import AdaptiveScaler, FixedScaler, HorizonScaler, NoiseScaleScaler, RampScaler
-    from swell.batch.signals import (
-        BehavioralDivergence,
-        EffectiveSampleSize,
-        KLDivergence,
-        PolicyChange,
-        behavioral_divergence,
-        effective_sample_size,
-        kl_divergence,
-    )
-    from swell.collect.collector import Collector
-    from swell.config.batch import AdaptiveSettings, BatchSettings
-    from swell.config.learners import (
-        ESSSettings,
-        PPGEWMASettings,
-        PPGSettings,
-        PPOEWMASettings,
-        PPOSettings,
-        PQNSettings,
-    )
-    from swell.config.run_config import RunConfig
-    from swell.config.runs import EnvSettings
-    from swell.envs import make_envs
-    from swell.learning.distributions import categorical_view, gaussian_view
-    from swell.loop import train
-    from swell.measurement import Measurement
-    from swell.runs.agent import Policy, evaluate, load_policy
-    from swell.runs.start import resume, run
-    from swell.types import BatchPlan, Iteration, PolicyView, Rollout
+    from swell import presets as presets
+    from swell.algorithms.ess import ESSPPO as ESSPPO
+    from swell.algorithms.ppg import PPG as PPG
+    from swell.algorithms.ppg import PPGEWMA as PPGEWMA
+    from swell.algorithms.ppo import PPO as PPO
+    from swell.algorithms.ppo_ewma import PPOEWMA as PPOEWMA
+    from swell.algorithms.pqn import PQN as PQN
+    from swell.batch.controller import BatchController as BatchController
+    from swell.batch.noise_scale import GradientNoiseScale as GradientNoiseScale
+    from swell.batch.rules import BatchSizes as BatchSizes
+    from swell.batch.scalers import AdaptiveScaler as AdaptiveScaler
+    from swell.batch.scalers import FixedScaler as FixedScaler
+    from swell.batch.scalers import HorizonScaler as HorizonScaler
+    from swell.batch.scalers import NoiseScaleScaler as NoiseScaleScaler
+    from swell.batch.scalers import RampScaler as RampScaler
+    from swell.batch.signals import BehavioralDivergence as BehavioralDivergence
+    from swell.batch.signals import EffectiveSampleSize as EffectiveSampleSize
+    from swell.batch.signals import KLDivergence as KLDivergence
+    from swell.batch.signals import PolicyChange as PolicyChange
+    from swell.batch.signals import behavioral_divergence as behavioral_divergence
+    from swell.batch.signals import effective_sample_size as effective_sample_size
+    from swell.batch.signals import kl_divergence as kl_divergence
+    from swell.collect.collector import Collector as Collector
+    from swell.config.batch import AdaptiveSettings as AdaptiveSettings
+    from swell.config.batch import BatchSettings as BatchSettings
+    from swell.config.learners import ESSSettings as ESSSettings
+    from swell.config.learners import PPGEWMASettings as PPGEWMASettings
+    from swell.config.learners import PPGSettings as PPGSettings
+    from swell.config.learners import PPOEWMASettings as PPOEWMASettings
+    from swell.config.learners import PPOSettings as PPOSettings
+    from swell.config.learners import PQNSettings as PQNSettings
+    from swell.config.run_config import RunConfig as RunConfig
+    from swell.config.runs import EnvSettings as EnvSettings
+    from swell.envs import make_envs as make_envs
+    from swell.learning.distributions import categorical_view as categorical_view
+    from swell.learning.distributions import gaussian_view as gaussian_view
+    from swell.loop import train as train
+    from swell.measurement import Measurement as Measurement
+    from swell.runs.agent import Policy as Policy
+    from swell.runs.agent import evaluate as evaluate
+    from swell.runs.agent import load_policy as load_policy
+    from swell.runs.start import resume as resume
+    from swell.runs.start import run as run
+    from swell.types import BatchPlan as BatchPlan
+    from swell.types import Iteration as Iteration
+    from swell.types import PolicyView as PolicyView
+    from swell.types import Rollout as Rollout
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "AdaptiveScaler": "batch.scalers",
-    "AdaptiveSettings": "config.batch",
-    "BatchController": "batch.controller",
-    "BatchPlan": "types",
-    "BatchSettings": "config.batch",
-    "BatchSizes": "batch.rules",
-    "BehavioralDivergence": "batch.signals",
-    "Collector": "collect.collector",
-    "ESSPPO": "algorithms.ess",
-    "ESSSettings": "config.learners",
-    "EffectiveSampleSize": "batch.signals",
-    "EnvSettings": "config.runs",
-    "FixedScaler": "batch.scalers",
-    "GradientNoiseScale": "batch.noise_scale",
-    "HorizonScaler": "batch.scalers",
-    "Iteration": "types",
-    "KLDivergence": "batch.signals",
-    "Measurement": "measurement",
-    "NoiseScaleScaler": "batch.scalers",
-    "PPG": "algorithms.ppg",
-    "PPGEWMA": "algorithms.ppg",
-    "PPGEWMASettings": "config.learners",
-    "PPGSettings": "config.learners",
-    "PPO": "algorithms.ppo",
-    "PPOEWMA": "algorithms.ppo_ewma",
-    "PPOEWMASettings": "config.learners",
-    "PPOSettings": "config.learners",
-    "PQN": "algorithms.pqn",
-    "PQNSettings": "config.learners",
-    "Policy": "runs.agent",
-    "PolicyChange": "batch.signals",
-    "PolicyView": "types",
-    "RampScaler": "batch.scalers",
-    "Rollout": "types",
-    "RunConfig": "config.run_config",
-    "behavioral_divergence": "batch.signals",
-    "categorical_view": "learning.distributions",
-    "effective_sample_size": "batch.signals",
-    "evaluate": "runs.agent",
-    "gaussian_view": "learning.distributions",
-    "kl_divergence": "batch.signals",
-    "load_policy": "runs.agent",
-    "make_envs": "envs",
-    "resume": "runs.start",
-    "run": "runs.start",
-    "train": "loop",
+_NAMES = {
+    "algorithms.ess": "ESSPPO",
+    "algorithms.ppg": "PPG PPGEWMA",
+    "algorithms.ppo": "PPO",
+    "algorithms.ppo_ewma": "PPOEWMA",
+    "algorithms.pqn": "PQN",
+    "batch.controller": "BatchController",
+    "batch.noise_scale": "GradientNoiseScale",
+    "batch.rules": "BatchSizes",
+    "batch.scalers": "AdaptiveScaler FixedScaler HorizonScaler NoiseScaleScaler RampScaler",
+    "batch.signals": "BehavioralDivergence EffectiveSampleSize KLDivergence PolicyChange "
+    "behavioral_divergence effective_sample_size kl_divergence",
+    "collect.collector": "Collector",
+    "config.batch": "AdaptiveSettings BatchSettings",
+    "config.learners": "ESSSettings PPGEWMASettings PPGSettings PPOEWMASettings PPOSettings PQNSettings",
+    "config.run_config": "RunConfig",
+    "config.runs": "EnvSettings",
+    "envs": "make_envs",
+    "learning.distributions": "categorical_view gaussian_view",
+    "loop": "train",
+    "measurement": "Measurement",
+    "runs.agent": "Policy evaluate load_policy",
+    "runs.start": "resume run",
+    "types": "BatchPlan Iteration PolicyView Rollout",
 }
+"""The public names of each module."""
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
-__all__ = [
-    "ESSPPO",
-    "PPG",
-    "PPGEWMA",
-    "PPO",
-    "PPOEWMA",
-    "PQN",
-    "AdaptiveScaler",
-    "AdaptiveSettings",
-    "BatchController",
-    "BatchPlan",
-    "BatchSettings",
-    "BatchSizes",
-    "BehavioralDivergence",
-    "Collector",
-    "ESSSettings",
-    "EffectiveSampleSize",
-    "EnvSettings",
-    "FixedScaler",
-    "GradientNoiseScale",
-    "HorizonScaler",
-    "Iteration",
-    "KLDivergence",
-    "Measurement",
-    "NoiseScaleScaler",
-    "PPGEWMASettings",
-    "PPGSettings",
-    "PPOEWMASettings",
-    "PPOSettings",
-    "PQNSettings",
-    "Policy",
-    "PolicyChange",
-    "PolicyView",
-    "RampScaler",
-    "Rollout",
-    "RunConfig",
-    "behavioral_divergence",
-    "categorical_view",
-    "effective_sample_size",
-    "evaluate",
-    "gaussian_view",
-    "kl_divergence",
-    "load_policy",
-    "make_envs",
-    "presets",
-    "resume",
-    "run",
-    "train",
-]
+__all__ = sorted(["presets", *_HOMES])  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
