@@ -172,9 +172,7 @@ def source_files_named_in(page):
 def test_source_files_that_a_page_names_exist(page):
     homes = (ROOT, ROOT / "src" / "swell")
     missing = {name for name in source_files_named_in(page) if not any((home / name).exists() for home in homes)}
-    assert (
-        missing - {"benchmarks/throughput.py", "benchmarks/experiment.py"} == set()
-    )  # the changelog says they are gone
+    assert missing - GONE == set()
 
 
 def python_blocks():

@@ -110,7 +110,7 @@ class LivePanel:
         say(text, self._console)
 
     def close(self) -> None:
-        """Leaves the last picture on the screen and gives the cursor back."""
+        """Leaves the last panel on the screen and gives the cursor back."""
         with _silenced_on_failure(self._console):
             self._live.stop()
 

@@ -1,4 +1,4 @@
-"""The picture of a run: the lines of the live panel, fitted to any width, and the one line of a log."""
+"""The panel of a run: the lines of the live panel, fitted to any width, and the one line of a log."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -85,9 +85,9 @@ _LABEL_WIDTH = 9  # "evaluated"
 def panel_lines(header: RunHeader, run: RunSoFar, room: int) -> list[tuple[str, Fragments]]:
     """The panel's lines, label first, for values `room` characters wide."""
     row = run.latest
-    picture_room = room - 12
-    returns = sparkline(run.returns.values(), picture_room)
-    horizons = sparkline(run.horizons.values(), picture_room, header.min_horizon, header.max_horizon)
+    sparkline_room = room - 12
+    returns = sparkline(run.returns.values(), sparkline_room)
+    horizons = sparkline(run.horizons.values(), sparkline_room, header.min_horizon, header.max_horizon)
     horizon = count(finite(row, "planned_horizon")) + (f" of {header.max_horizon}" if header.adapts else "")
     return [
         (percent(run.fraction_done()), _progress_bar(run, room)),
@@ -105,7 +105,7 @@ def panel_lines(header: RunHeader, run: RunSoFar, room: int) -> list[tuple[str, 
 
 
 def plain_line(header: RunHeader, run: RunSoFar) -> str:
-    """The state of the run in one line, without the panel's pictures."""
+    """The state of the run in one line, without the panel's sparklines."""
     row = run.latest
     parts = (
         f"{percent(run.fraction_done()):>4}",

@@ -1,4 +1,4 @@
-"""What a run reports: the contract of a sink, the picture that rows add up to, and TensorBoard's curves."""
+"""What a run reports: what a sink is, what rows add up to, and TensorBoard's curves."""
 
 import math
 import warnings

@@ -128,7 +128,7 @@ class Needs:
 
 
 def needs_of(first: DryRun, wider: DryRun, longer: DryRun) -> Needs:
-    """What three rehearsals say of all others; see `growth_of`."""
+    """What three dry runs say of all others; see `growth_of`."""
     return Needs(**{field.name: growth_of(field.name, first, wider, longer) for field in fields(Held)})
 
 

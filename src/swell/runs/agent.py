@@ -117,7 +117,7 @@ def _frames_of_one_episode(policy: Policy, envs: VectorEnv) -> list[np.ndarray]:
     while not over:
         frame = envs.render()
         if frame is None:
-            raise ConfigError(f"{policy.config.env} draws no pictures: it has no rgb_array render mode")
+            raise ConfigError(f"{policy.config.env} draws no images: it has no rgb_array render mode")
         frames.append(frame)
         result = envs.step(policy(observations))
         observations, over = result.observations, bool(result.episode_over[0])
