@@ -2,11 +2,12 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help train test test-slow check bench format clean
+.PHONY: help train test test-portable test-slow check bench format clean
 
 help:
 	@echo "make train      set up and train PQN with an adaptive batch on CartPole-v1 until it is solved, with a report"
 	@echo "make test       set up everything and run the tests"
+	@echo "make test-portable  the tests of numbers and of learning, under three instruction sets of the processor"
 	@echo "make test-slow  the long evidence: hundreds of kills, learning on several seeds"
 	@echo "make check      format, lint, types and tests"
 	@echo "make bench      speed and memory beside others and beside the limit, into docs/results/speed.md; 15 minutes"
@@ -32,6 +33,15 @@ train: .venv/ready
 
 test: .venv/ready-to-test
 	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+# With the oldest instruction set of torch and oneDNN, with that of most processors, and with all that this one has.
+test-portable: .venv/ready-to-test
+	@for setting in "ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41" \
+	    "ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2" "-u ATEN_CPU_CAPABILITY -u ONEDNN_MAX_CPU_ISA"; do \
+	    echo "test-portable: env $$setting"; \
+	    env $$setting $(BIN)/python -m pytest -n 2 -m "portable and not slow" \
+	        || { echo "test-portable: FAILED under env $$setting" >&2; exit 1; }; \
+	done
 
 test-slow: .venv/ready-to-test
 	$(BIN)/python -m pytest -n 2 -m slow --durations=0
