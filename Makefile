@@ -2,11 +2,12 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help train test test-slow lint check bench format docs docs-serve clean
+.PHONY: help train test test-portable test-slow lint check bench format docs docs-serve clean
 
 help:
 	@echo "make train      set up and train PQN with an adaptive batch on CartPole-v1 until it is solved, with a report"
 	@echo "make test       set up everything and run the tests"
+	@echo "make test-portable  those of numbers and of learning, under three instruction sets of the processor"
 	@echo "make test-slow  the long evidence: hundreds of kills, learning on several seeds"
 	@echo "make lint       format, lint and types"
 	@echo "make check      make lint, then make test"
@@ -41,6 +42,15 @@ train: .venv/ready
 # -rs: what was skipped, and why, in a line each at the end.
 test: .venv/ready-to-test
 	$(BIN)/python -m pytest -n 2 -m "not slow" -rs
+
+# With the oldest instruction set of torch and oneDNN, with that of most processors, and with all that this one has.
+test-portable: .venv/ready-to-test
+	@for setting in "ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41" \
+	    "ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2" "-u ATEN_CPU_CAPABILITY -u ONEDNN_MAX_CPU_ISA"; do \
+	    echo "test-portable: env $$setting"; \
+	    env $$setting $(BIN)/python -m pytest -n 2 -m "portable and not slow" \
+	        || { echo "test-portable: FAILED under env $$setting" >&2; exit 1; }; \
+	done
 
 test-slow: .venv/ready-to-test
 	$(BIN)/python -m pytest -n 2 -m slow --durations=0

@@ -90,7 +90,7 @@ def test_where_nothing_is_to_be_gained_the_penalty_pulls_the_policy_back(penalty
     """All advantages are 0, so that the pull is the only force on the policy."""
     fields = {"value_coefficient": 0.0, "learning_rate": 1e-2, "ess_penalty": penalty}
     learner = ess_learner(staleness=1, **fields)
-    rollout = moved(learner, ScriptedEnvs())
+    rollout = moved(learner, ScriptedEnvs(), shift=0.3)
     kind, parameters = learner.actor.space.kind, rollout.recorded["parameters"].flatten(0, 1)
     acted = kind.distribution(parameters)
 
@@ -100,7 +100,7 @@ def test_where_nothing_is_to_be_gained_the_penalty_pulls_the_policy_back(penalty
     before = distance()
     batch = learner.preparation.peek(rollout)
     learner.preparation.batch = lambda _: replace(batch, advantages=torch.zeros_like(batch.advantages))
-    learner.update(rollout, BatchPlan(20, 30, 1), 0.0)
+    learner.update(rollout, BatchPlan(20, 60, 1), 0.0)
     assert distance() < 0.3 * before
 
 

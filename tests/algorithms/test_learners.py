@@ -145,7 +145,7 @@ def test_a_gradient_probe_shows_the_loss_of_the_first_step_and_changes_nothing(a
     torch.autograd.grad(losses.mean(), list(learner.network.parameters()), allow_unused=True)
     assert same(list(encode_tree(learner.state_dict())), list(before))
     metrics = learner.update(rollout, BatchPlan(20, 1, 1), 0.0)
-    # PPO-EWMA and PPG normalise by the deviation of the population, the probe by that of a sample: the mean of both is 0.
+    # PPO-EWMA and PPG normalise by the deviation of the population, the probe by that of a sample: both have mean 0.
     assert metrics["loss"] == pytest.approx(losses.mean().item())
 
 

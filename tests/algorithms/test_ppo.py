@@ -166,7 +166,7 @@ def test_the_entropy_bonus_makes_the_policy_more_random():
         with torch.no_grad():
             learner.network.policy_head.bias[0] = 2.0
         rollout = rollout_of(learner, envs)
-        learner.update(rollout, BatchPlan(20, 5, 1), 0.0)
+        learner.update(rollout, BatchPlan(20, 15, 1), 0.0)
         parameters = learner.policy_parameters(rollout.states)
         entropies[coefficient] = learner.actor.space.kind.distribution(parameters).entropy().mean().item()
     assert entropies[10.0] > entropies[0.0] + 0.05

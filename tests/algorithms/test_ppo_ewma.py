@@ -49,10 +49,12 @@ def test_without_decay_the_proximal_policy_is_the_current_one_at_every_step():
 
 @pytest.mark.usefixtures("in_float64")
 def test_the_loss_weighs_clips_and_penalises_by_the_average():
-    learner = ewma(clip_range=0.1, kl_penalty=0.7, value_coefficient=0.3, entropy_coefficient=0.2, learning_rate=0.1)
+    learner = ewma(clip_range=0.1, kl_penalty=0.7, value_coefficient=0.3, entropy_coefficient=0.2, learning_rate=3e-2)
     collector = Collector(ScriptedEnvs(), 20, CPU)
     learner.update(collector.collect(learner, 20, FOREVER), BatchPlan(20, 2, 4), 0.0)
     rollout = collector.collect(learner, 20, FOREVER)
+    with torch.no_grad():
+        learner.network.policy_head.bias[0] += 0.5  # further from its average than the clip range
     indices, sample_losses = learner.gradient_probe(rollout)
     batch, kind = learner.preparation.peek(rollout), learner.actor.space.kind
     with torch.no_grad():
