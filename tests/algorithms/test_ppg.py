@@ -97,10 +97,10 @@ def test_the_auxiliary_phase_starts_where_the_policy_is():
 def test_the_clone_divergence_is_of_the_new_policy_from_the_old():
     """Two passes of one step each: the first looks at a policy that has not moved, the second at one that has."""
     learner = ppg(auxiliary_epochs=2, auxiliary_minibatch_size=40, learning_rate=0.1, clone_coefficient=0.0)
-    rollout, kind, seen = rollout_of(learner, ScriptedEnvs()), learner.actor.space.kind, []
+    rollout, kind, seen = rollout_of(learner, ScriptedEnvs()), learner.space.kind, []
 
     def look():
-        seen.append(kind.distribution(learner.policy_parameters(rollout.states)))
+        seen.append(kind.distribution(learner.parameters(rollout.states)))
 
     around_steps(learner.auxiliary_optimizer, before=look)
     metrics = learner.update(rollout, ONE_STEP, 0.0)
@@ -114,9 +114,9 @@ def after_an_auxiliary_phase(**fields):
     learner = ppg(learning_rate=1e-2, auxiliary_epochs=10, **fields)
     with torch.no_grad():
         learner.network.policy_head.weight *= 100.0  # so that the policy moves with its trunk
-    batch = learner.preparation.peek(rollout_of(learner, ScriptedEnvs()))
+    batch = learner.peek(rollout_of(learner, ScriptedEnvs()))
     learner.phase.add(batch.states, batch.returns)
-    kind = learner.actor.space.kind
+    kind = learner.space.kind
 
     @torch.no_grad()
     def look():

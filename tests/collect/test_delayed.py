@@ -107,7 +107,7 @@ def test_a_restored_queue_goes_on_exactly():
 
 @torch.no_grad()
 def log_probs_of(network, learner, batch):
-    return learner.actor.space.kind.distribution(network.policy(batch.states)).log_prob(batch.actions)
+    return learner.space.kind.distribution(network.policy(batch.states)).log_prob(batch.actions)
 
 
 @pytest.mark.usefixtures("in_float64")
@@ -119,7 +119,7 @@ def test_behaviour_log_probs_are_those_of_the_policy_that_acted(staleness):
     for iteration in range(5):
         policies.append(deepcopy(learner.network))
         rollout = collector.collect(learner, 5, FOREVER)
-        batch = learner.preparation.peek(rollout)
+        batch = learner.peek(rollout)
         acted, now = policies[max(0, iteration - staleness)], policies[-1]
         torch.testing.assert_close(batch.behavior_log_probs, log_probs_of(acted, learner, batch))
         torch.testing.assert_close(batch.recent_log_probs, log_probs_of(now, learner, batch))

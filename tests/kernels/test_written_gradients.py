@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from swell.config.learners import PQNSettings
 from swell.kernels.written_gradients import chain_of
 from swell.learning.optimize import flat_parameters
 from swell.networks.q_networks import make_q_network
@@ -30,7 +31,8 @@ def observations_of(shape, dtype):
 
 def q_network(name, shape, norm_over, activation):
     torch.manual_seed(0)
-    network = make_q_network(name, shape, 3, (16, 8), norm_over, "original", activation)
+    settings = PQNSettings(network=name, hidden=(16, 8), norm_over=norm_over, activation=activation)
+    network = make_q_network(settings, shape, 3)
     for parameter in network.parameters():  # nothing at zero or one, where a wrong gradient might not show
         parameter.data += 0.05 * torch.randn_like(parameter)
     return network
@@ -98,7 +100,7 @@ def test_observations_stay_as_they_were():
 
 @pytest.mark.parametrize("name", ["impala-cnn", "pqn-l"])
 def test_other_networks_are_left_to_autograd(name):
-    network = make_q_network(name, (4, 84, 84), 3, (8,), "map", "original")
+    network = make_q_network(PQNSettings(network=name, norm_over="map"), (4, 84, 84), 3)
     flat_parameters(network)
     assert chain_of(network) is None
 
