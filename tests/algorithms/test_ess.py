@@ -9,8 +9,9 @@ from policy_learners import EchoEnvs, assert_repeats, gradients_of, learner_for,
 from scripted_envs import IdentityEnvs, ScriptedEnvs
 
 from swell.algorithms import ess
+from swell.batch.signals import effective_sample_size
 from swell.learning.advantages import normalized
-from swell.learning.losses import effective_sample_size, k3_penalty, value_error
+from swell.learning.losses import k3_penalty, value_error
 from swell.types import BatchPlan
 
 pytestmark = pytest.mark.portable
@@ -99,7 +100,7 @@ def test_where_nothing_is_to_be_gained_the_penalty_pulls_the_policy_back(penalty
 
     before = distance()
     batch = learner.peek(rollout)
-    learner.preparation.batch = lambda _: replace(batch, advantages=torch.zeros_like(batch.advantages))
+    learner.prepare = lambda _: replace(batch, advantages=torch.zeros_like(batch.advantages))
     learner.update(rollout, BatchPlan(20, 30, 1), 0.0)
     assert distance() < 0.3 * before
 

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-
 from swell.algorithms.phase_buffer import PhaseBuffer
+
 from swell.runs.state_tree import decode_tree, encode_tree
 
 

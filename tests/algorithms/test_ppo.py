@@ -18,8 +18,8 @@ from policy_learners import (
 )
 from scripted_envs import IdentityEnvs, ScriptedEnvs
 
-from swell.algorithms import ppo
 from swell.collect.collector import Collector
+from swell.kernels import gradients
 from swell.learning.losses import clipped_value_error, value_error
 from swell.types import BatchPlan
 
@@ -37,7 +37,7 @@ def test_the_written_gradient_is_that_of_autograd(envs, architecture, value_clip
     fields = {"entropy_coefficient": 0.1, "clip_range": 0.05, "hidden": (16, 8), "learning_rate": 0.03}
     fields |= {"architecture": architecture, "value_clip_range": value_clip_range, "normalize_observations": True}
     written, recorded = (learner_for(envs(), **fields) for _ in range(2))
-    recorded.chain = None
+    recorded._chain = None
     rollout = rollout_of(written, envs())
     metrics = [], []
     for learner, found in zip((written, recorded), metrics, strict=True):
@@ -86,13 +86,13 @@ def advantages_trained_on(monkeypatch, norm, micro_batch_size):
     """What the loss got in an epoch of four minibatches, as (advantages of each minibatch, unscaled advantages)."""
     envs, seen = ScriptedEnvs(num_envs=4), []
     learner = learner_for(envs, advantage_norm=norm, micro_batch_size=micro_batch_size)
-    original = ppo.clipped_surrogate_slopes
+    original = gradients.clipped_surrogate_slopes
 
     def spy(log_probs, behavior, advantages, clip_range):
         seen.append(advantages.clone())
         return original(log_probs, behavior, advantages, clip_range)
 
-    monkeypatch.setattr(ppo, "clipped_surrogate_slopes", spy)
+    monkeypatch.setattr(gradients, "clipped_surrogate_slopes", spy)
     rollout = rollout_of(learner, envs)
     plain = learner.peek(rollout).advantages
     learner.update(rollout, BatchPlan(20, 1, 4), 0.0)
@@ -245,7 +245,7 @@ def test_the_scale_of_rewards_is_saved():
     learner.update(collector.collect(learner, 20, FOREVER), plan, 0.0)
     state = learner.state_dict()
     restored.load_state_dict(state)
-    forgetful.load_state_dict({**state, "preparation": forgetful.preparation.state_dict()})
+    forgetful.load_state_dict({**state, "reward_scaler": forgetful.state_dict()["reward_scaler"]})
     rollout = collector.collect(learner, 20, FOREVER)
     returns = [each.prepare(rollout).returns for each in (learner, restored, forgetful)]
     assert torch.equal(returns[0], returns[1])

@@ -1,102 +1,141 @@
-"""Acting: what is drawn, what is recorded, what the envs get."""
+"""What all policy learners share: what they draw, what they record, what the envs get, what they look at."""
 
 import pytest
 import torch
-from policy_learners import EchoEnvs, JointEnvs, learner_for
+from policy_learners import EchoEnvs, JointEnvs, learner_for, rollout_of
 from scripted_envs import IdentityEnvs, ScriptedEnvs
 
-from swell.learning.actor import ActionSpace
-from swell.learning.distributions import ActionKind
+from swell.algorithms.ppo import PPO
+from swell.batch.rules import BatchSizes
+from swell.errors import ConfigError
+from swell.types import BatchPlan
 
 pytestmark = pytest.mark.portable
 
 
-def test_continuous_actions_meet_their_box_in_bounds_and_shape():
-    low, high = torch.tensor([-1.0, 0.0, 2.0, -9.0]), torch.tensor([1.0, 0.5, 3.0, 9.0])
-    space = ActionSpace(ActionKind("gaussian", (4,)), (2, 2), low, high)
-    actions = torch.tensor([[-5.0, 0.25, 9.0, 4.0], [0.5, -1.0, 0.0, -99.0]])
-    assert space.for_env(actions).tolist() == [[[-1.0, 0.25], [3.0, 4.0]], [[0.5, 0.0], [2.0, -9.0]]]
-
-
-def test_discrete_actions_reach_the_env_as_they_are():
-    actions = torch.tensor([[2, 0], [1, 1]])
-    assert ActionSpace(ActionKind("multi-categorical", (3, 2))).for_env(actions) is actions
-
-
-def actor_on(envs, **fields):
-    actor = learner_for(envs, **fields).actor
-    return actor, torch.from_numpy(envs.reset())
+def learner_on(envs, **fields):
+    return learner_for(envs, **fields), torch.from_numpy(envs.reset())
 
 
 @pytest.mark.usefixtures("in_float64")
 @pytest.mark.parametrize("envs", [IdentityEnvs, JointEnvs, EchoEnvs])
 def test_what_is_recorded_is_the_distribution_that_acted_and_the_value(envs):
-    actor, observations = actor_on(envs())
-    _, recorded = actor.act(observations)
-    torch.testing.assert_close(recorded["parameters"], actor.parameters(observations))
-    torch.testing.assert_close(recorded["values"], actor.values(observations))
+    learner, observations = learner_on(envs())
+    _, recorded = learner.act(observations, 0.0)
+    torch.testing.assert_close(recorded["parameters"], learner.parameters(observations))
+    torch.testing.assert_close(recorded["values"], learner.values(observations))
     assert ("sampled_actions" in recorded) == (envs is EchoEnvs)
     assert not any(tensor.requires_grad for tensor in recorded.values())
 
 
 def test_actions_are_drawn_with_the_probabilities_of_the_policy():
-    actor, _ = actor_on(ScriptedEnvs())
+    learner, _ = learner_on(ScriptedEnvs())
     with torch.no_grad():
-        actor.network.policy_head.weight.zero_()
-        actor.network.policy_head.bias.copy_(torch.tensor([0.2, 0.8]).log())
-    actions, _ = actor.act(torch.zeros(20_000, 3))
+        learner.network.policy_head.weight.zero_()
+        learner.network.policy_head.bias.copy_(torch.tensor([0.2, 0.8]).log())
+    actions, _ = learner.act(torch.zeros(20_000, 3), 0.0)
     assert actions.float().mean().item() == pytest.approx(0.8, abs=0.01)
 
 
 @pytest.mark.usefixtures("in_float64")
 @pytest.mark.parametrize("envs", [IdentityEnvs, JointEnvs, EchoEnvs])
 def test_greedy_actions_are_the_mode_and_draw_nothing(envs):
-    actor, observations = actor_on(envs())
+    learner, observations = learner_on(envs())
     with torch.no_grad():
-        actor.network.policy_head.bias.copy_(torch.arange(actor.network.policy_head.out_features))
-    before = actor.generator_state()
-    greedy = actor.greedy_actions(observations)
+        learner.network.policy_head.bias.copy_(torch.arange(learner.network.policy_head.out_features))
+    before = learner.state_dict()["exploration"]
+    greedy = learner.greedy_actions(observations)
     expected = {IdentityEnvs: 3, JointEnvs: [2, 1], EchoEnvs: None}[envs]
     if envs is EchoEnvs:
         assert greedy.abs().max().item() == 1.0  # the second mean is near 1, so half of them lie beyond the box
-        torch.testing.assert_close(greedy, actor.parameters(observations)[:, :2].clamp(-1.0, 1.0))
+        torch.testing.assert_close(greedy, learner.parameters(observations)[:, :2].clamp(-1.0, 1.0))
     else:
         assert all(action == expected for action in greedy.tolist())
-    assert torch.equal(actor.generator_state(), before)
+    assert torch.equal(learner.state_dict()["exploration"], before)
 
 
 def test_the_state_of_the_generator_decides_what_is_drawn_next():
-    actor, _ = actor_on(IdentityEnvs())
+    learner, _ = learner_on(IdentityEnvs())
     observations = torch.zeros(100, 4)
-    state = actor.generator_state()
-    first, second = (actor.act(observations)[0] for _ in range(2))
+    state = learner.state_dict()
+    first, second = (learner.act(observations, 0.0)[0] for _ in range(2))
     assert not torch.equal(first, second)
-    actor.set_generator_state(state)
-    assert torch.equal(actor.act(observations)[0], first)
+    learner.load_state_dict(state)
+    assert torch.equal(learner.act(observations, 0.0)[0], first)
 
 
 @pytest.mark.usefixtures("in_float64")
 def test_many_observations_are_looked_at_a_few_at_a_time():
-    actor, _ = actor_on(IdentityEnvs(), micro_batch_size=7)
+    learner, _ = learner_on(IdentityEnvs(), micro_batch_size=7)
     sizes = []
-    actor.network.policy_encoder.register_forward_hook(lambda _, inputs, __: sizes.append(inputs[0].shape[0]))
+    learner.network.policy_encoder.register_forward_hook(lambda _, inputs, __: sizes.append(inputs[0].shape[0]))
     observations = torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
-    parameters = actor.parameters(observations)
+    parameters = learner.parameters(observations)
     assert sizes == [7, 7, 6]
     with torch.no_grad():
-        torch.testing.assert_close(parameters, actor.network.policy(observations))
-        torch.testing.assert_close(actor.values(observations), actor.network.value(observations))
+        torch.testing.assert_close(parameters, learner.network.policy(observations))
+        torch.testing.assert_close(learner.values(observations), learner.network.value(observations))
 
 
 def test_no_observations_have_no_values():
-    actor, observations = actor_on(IdentityEnvs())
-    assert actor.values(observations[:0]).shape == (0,)
+    learner, observations = learner_on(IdentityEnvs())
+    assert learner.values(observations[:0]).shape == (0,)
 
 
 def test_observations_count_only_where_there_is_a_normaliser():
-    plain, observations = actor_on(IdentityEnvs())
-    plain.observe(observations, torch.arange(len(observations)))
-    actor, _ = actor_on(IdentityEnvs(), normalize_observations=True)
-    actor.observe(observations, torch.arange(len(observations)))
-    assert actor.network.normalizer.count.item() == 16
-    torch.testing.assert_close(actor.network.normalizer.mean, observations.double().mean(dim=0))
+    envs = IdentityEnvs()
+    plain, learner = (learner_for(envs, normalize_observations=normalize) for normalize in (False, True))
+    batch = plain.peek(rollout_of(plain, envs, horizon=3))
+    plain.observe(batch)
+    assert plain.network.normalizer is None
+    learner.observe(batch)
+    assert learner.network.normalizer.count.item() == 48
+    torch.testing.assert_close(learner.network.normalizer.mean, batch.states.double().mean(dim=0))
+
+
+@pytest.mark.usefixtures("in_float64")
+@pytest.mark.parametrize("envs", [IdentityEnvs, JointEnvs, EchoEnvs])
+def test_a_view_is_what_the_policy_says_and_draws_nothing(envs):
+    learner, observations = learner_on(envs())
+    _, recorded = learner.act(observations, 0.0)
+    actions = recorded["sampled_actions"] if envs is EchoEnvs else learner.act(observations, 0.0)[0]
+    before = learner.state_dict()["exploration"]
+    view = learner.view(observations, actions)
+    torch.testing.assert_close(view.greedy_actions, learner.greedy_actions(observations))
+    torch.testing.assert_close(view.parameters, learner.parameters(observations))
+    expected = view.kind.distribution(view.parameters).log_prob(actions)
+    torch.testing.assert_close(view.log_probs, expected)
+    assert torch.equal(learner.state_dict()["exploration"], before)
+
+
+def test_a_view_outlives_an_update():
+    envs = ScriptedEnvs()
+    learner = learner_for(envs, learning_rate=0.1)
+    rollout = rollout_of(learner, envs)
+    view = learner.view(rollout.states, rollout.actions.flatten())
+    parameters, log_probs = view.parameters.clone(), view.log_probs.clone()
+    learner.update(rollout, BatchPlan(20, 2, 2), 0.0)
+    assert torch.equal(view.parameters, parameters) and torch.equal(view.log_probs, log_probs)
+    assert not torch.equal(learner.parameters(rollout.states), parameters)
+
+
+def test_invariance_needs_the_batch_that_the_settings_were_tuned_at():
+    envs = ScriptedEnvs()
+    with pytest.raises(ConfigError, match="invariance on needs `reference`"):
+        PPO(envs.observation_space, envs.action_space, invariance="on")
+    learner = PPO(
+        envs.observation_space,
+        envs.action_space,
+        invariance="on",
+        learning_rate=1e-3,
+        anneal_learning_rate=False,
+        reference=BatchSizes(160.0, 40.0),
+    )
+    metrics = learner.update(rollout_of(learner, envs), BatchPlan(20, 1, 4), 0.0)
+    assert metrics["learning_rate"] == pytest.approx(0.5e-3)
+
+
+def test_an_option_of_another_learner_is_unknown():
+    envs = ScriptedEnvs()
+    with pytest.raises(ConfigError, match="unknown option proximal_decay"):
+        PPO(envs.observation_space, envs.action_space, proximal_decay=0.5)
