@@ -5,7 +5,7 @@ from itertools import islice
 
 import pytest
 import torch
-from policy_learners import CPU, FOREVER, learner_for, rollout_of, weights
+from policy_learners import CPU, FOREVER, learner_for, read_by, rollout_of, weights
 from scripted_envs import ScriptedEnvs
 
 from swell.collect.collector import Collector
@@ -129,7 +129,8 @@ def test_behaviour_log_probs_are_those_of_the_policy_that_acted(staleness):
 
 
 def updated(algorithm, rollout, staleness, mode):
-    learner = learner_for(ScriptedEnvs(), algorithm, staleness=staleness, staleness_mode=mode, auxiliary_epochs=0)
+    fields = read_by(algorithm, staleness=staleness, staleness_mode=mode, auxiliary_epochs=0)
+    learner = learner_for(ScriptedEnvs(), algorithm, **fields)
     learner.update(rollout, BatchPlan(20, 3, 2), 0.0)
     return weights(learner)
 
