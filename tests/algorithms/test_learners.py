@@ -1,6 +1,7 @@
 """From a config to its learner, and what every learner keeps to, whatever its objective."""
 
 import math
+import re
 from copy import deepcopy
 from functools import cache
 from itertools import pairwise
@@ -9,9 +10,26 @@ import pytest
 import torch
 from gymnasium import spaces
 from kill import same
-from policy_learners import CPU, FOREVER, POLICY_ALGORITHMS, gradients_of, learner_for, read_by, rollout_of, weights
-from scripted_envs import ScriptedEnvs
+from policy_learners import (
+    CPU,
+    FOREVER,
+    POLICY_ALGORITHMS,
+    assert_repeats,
+    gradients_of,
+    learner_for,
+    practise,
+    read_by,
+    rollout_of,
+    weights,
+)
+from scripted_envs import IdentityEnvs, ScriptedEnvs
+from torch import nn
 
+from swell.algorithms.ess import ESSPPO
+from swell.algorithms.ppg import PPG, PPGEWMA
+from swell.algorithms.ppo import PPO
+from swell.algorithms.ppo_ewma import PPOEWMA
+from swell.algorithms.pqn import PQN
 from swell.collect.collector import Collector
 from swell.config.run_config import RunConfig
 from swell.errors import ConfigError
@@ -175,3 +193,107 @@ def test_an_adaptive_batch_follows_the_policy_of_every_learner(algorithm):
     assert len({iteration.plan.horizon for iteration in iterations}) > 1
     sizes = {iteration.metrics["batch_size"] for iteration in iterations}
     assert len(sizes) > 1
+
+
+LEARNERS = [PQN, PPO, PPOEWMA, PPG, PPGEWMA, ESSPPO]
+each_learner = pytest.mark.parametrize("kind", LEARNERS)
+
+
+def made_by_hand(kind, envs, **fields):
+    return kind(envs.observation_space, envs.action_space, **fields)
+
+
+def assert_goes_on_alike(learner, restored, envs):
+    """All of one learner's state reaches another, through a checkpoint's encoding; both then act and learn alike."""
+    restored.load_state_dict(decode_tree(*encode_tree(learner.state_dict())))
+    assert same(list(encode_tree(restored.state_dict())), list(encode_tree(learner.state_dict())))
+    rollout, plan = rollout_of(learner, envs), BatchPlan(20, 2, 4)
+    restored.load_state_dict(decode_tree(*encode_tree(learner.state_dict())))  # acting drew numbers
+    assert restored.update(rollout, plan, 0.5) == learner.update(rollout, plan, 0.5)
+    assert torch.equal(restored.act(rollout.states, 0.5)[0], learner.act(rollout.states, 0.5)[0])
+    assert same(list(encode_tree(restored.state_dict())), list(encode_tree(learner.state_dict())))
+
+
+@each_learner
+@pytest.mark.parametrize("envs", [ScriptedEnvs, IdentityEnvs])
+def test_a_learner_made_by_hand_needs_nothing_but_spaces(kind, envs):
+    learner, before = made_by_hand(kind, envs()), weights(made_by_hand(kind, envs()))
+    assert torch.equal(weights(learner), before)
+    metrics = learner.update(rollout_of(learner, envs()), BatchPlan(20, 2, 4), 0.0)
+    assert metrics["gradient_steps"] == learner.gradient_steps == 8
+    assert math.isfinite(metrics["loss"]) and not torch.equal(weights(learner), before)
+    states = torch.from_numpy(envs().reset())
+    view = learner.view(states, learner.act(states, 0.0)[0])
+    assert torch.equal(view.greedy_actions, learner.greedy_actions(states))
+    assert_goes_on_alike(learner, made_by_hand(kind, envs(), seed=7), envs())
+
+
+@pytest.mark.parametrize("kind", [PPG, PPGEWMA])
+def test_a_phase_of_a_learner_made_by_hand_is_counted_in_env_steps(kind):
+    learner = made_by_hand(kind, ScriptedEnvs(), phase_env_steps=80)
+    collector, ended = Collector(ScriptedEnvs(), 20, CPU), []
+    for _ in range(4):
+        metrics = learner.update(collector.collect(learner, 20, FOREVER), BatchPlan(20, 1, 1), 0.0)
+        ended.append("clone_kl" in metrics)
+    assert ended == [False, True, False, True]
+
+
+@each_learner
+def test_a_learner_made_by_hand_learns_to_repeat_the_observation(kind):
+    envs = IdentityEnvs()
+    learner = made_by_hand(kind, envs, learning_rate=1e-2, reward_scale=1.0)
+    practise(learner, envs, BatchPlan(16, 2, 4), 40)
+    assert_repeats(learner, envs)
+
+
+@each_learner
+def test_an_encoder_of_ones_own_acts_learns_and_is_saved(kind):
+    envs = IdentityEnvs()
+    fields = {"network": "own_networks:make", "learning_rate": 1e-2, "reward_scale": 1.0}
+    learner = made_by_hand(kind, envs, **fields)
+    assert any(isinstance(module, nn.GELU) for module in learner.network.modules())
+    practise(learner, envs, BatchPlan(16, 2, 4), 40)
+    assert_repeats(learner, envs)
+    assert_goes_on_alike(learner, made_by_hand(kind, envs, **fields, seed=7), envs)
+
+
+@each_learner
+def test_settings_name_an_encoder_of_ones_own_too(kind):
+    settings = type(made_by_hand(kind, ScriptedEnvs()).settings)(network="own_networks:make")
+    by_settings, by_name = (
+        made_by_hand(kind, ScriptedEnvs(), **fields)
+        for fields in ({"settings": settings}, {"network": settings.network})
+    )
+    assert by_settings.settings == by_name.settings == settings
+    assert torch.equal(weights(by_settings), weights(by_name))
+
+
+def test_a_seed_decides_the_weights_of_an_encoder_of_ones_own():
+    first, again, other = (
+        weights(made_by_hand(PPO, ScriptedEnvs(), network="own_networks:make", seed=seed)) for seed in (1, 1, 2)
+    )
+    assert torch.equal(first, again) and not torch.equal(first, other)
+
+
+@each_learner
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        (
+            "own_networks:make_maps",
+            r"the network must map observations \[B, ...\] to features \[B, F\], got \[1, 4, 3\]",
+        ),
+        (
+            "own_networks:make_too_wide",
+            r"the network cannot take observations of shape \[1, 3\]: mat1 and mat2 .* \(1x3 and 4x8\)",
+        ),
+        ("own_networks:make_nothing", r"the network cannot take observations of shape \[1, 3\]: .*NoneType.*"),
+        ("own_networks:mak", r"network own_networks:mak: own_networks has no mak; did you mean make\?"),
+        ("nowhere.at_all:make", r"network nowhere.at_all:make: cannot import nowhere.at_all \(No module named .*\)"),
+    ],
+)
+def test_an_encoder_that_cannot_be_had_is_refused_in_one_line(kind, name, line):
+    with pytest.raises(ConfigError) as caught:
+        made_by_hand(kind, ScriptedEnvs(), network=name)
+    (fault,) = caught.value.faults
+    assert re.fullmatch(line, fault)

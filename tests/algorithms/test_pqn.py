@@ -1,5 +1,6 @@
 """PQN: targets, exploration, updates, and that it learns."""
 
+import re
 from copy import deepcopy
 from dataclasses import replace
 
@@ -204,6 +205,70 @@ def test_pqn_learns_to_repeat_the_observation():
     shown = torch.eye(4)
     assert learner.greedy_actions(shown).tolist() == [0, 1, 2, 3]
     torch.testing.assert_close(learner.network(shown).diag(), torch.ones(4), atol=0.1, rtol=0.0)
+
+
+class Dueling(nn.Module):
+    """A state's value and the advantage of each action: a network that has no written gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.value, self.advantages = nn.Linear(4, 1), nn.Linear(4, 4)
+
+    def forward(self, observations):
+        return self.value(observations) + self.advantages(observations)
+
+
+def plain():
+    return nn.Sequential(nn.Linear(4, 32), nn.Tanh(), nn.Linear(32, 4))
+
+
+@pytest.mark.parametrize("make", [Dueling, plain])
+def test_a_network_of_ones_own_acts_and_learns(make):
+    torch.manual_seed(0)
+    envs, network = IdentityEnvs(), make()
+    learner = learner_for(envs, learning_rate=1e-2, network=network)
+    assert learner.network is network
+    shown = torch.eye(4)
+    with torch.no_grad():
+        torch.testing.assert_close(learner.act(shown, 1.0)[1]["values"], network(shown).amax(1))
+    collector = Collector(envs, 16, CPU)
+    for iteration in range(60):
+        learner.update(collector.collect(learner, 16, 60 * 16 * 16), BatchPlan(16, 2, 4), iteration / 60)
+    assert learner.greedy_actions(shown).tolist() == [0, 1, 2, 3]
+    assert network(shown).argmax(1).tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("network", "line"),
+    [
+        (nn.Linear(4, 5), r"the network must map observations \[B, ...\] to Q-values \[B, 4\], got \[1, 5\]"),
+        (nn.Linear(4, 1), r"the network must map observations \[B, ...\] to Q-values \[B, 4\], got \[1, 1\]"),
+        (nn.Linear(3, 4), r"the network cannot take observations of shape \[1, 4\]: mat1 and mat2 .*"),
+    ],
+)
+def test_a_network_of_another_shape_is_refused_in_one_line(network, line):
+    with pytest.raises(ConfigError) as caught:
+        learner_for(IdentityEnvs(), network=network)
+    (fault,) = caught.value.faults
+    assert re.fullmatch(line, fault)
+
+
+def test_to_try_a_network_changes_nothing_in_it():
+    network = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(4), nn.Dropout(), nn.Linear(4, 4))
+    before, random_state = deepcopy(network.state_dict()), torch.get_rng_state()
+    learner_for(IdentityEnvs(), network=network)
+    assert network.training and torch.equal(torch.get_rng_state(), random_state)
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+
+
+def test_a_frozen_layer_of_a_network_of_ones_own_stays_as_it_is():
+    network = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4))
+    network[0].requires_grad_(False)
+    before = deepcopy(network.state_dict())
+    learner = learner_for(IdentityEnvs(), network=network)
+    learner.update(Collector(IdentityEnvs(), 8, CPU).collect(learner, 8, 10**9), BatchPlan(8, 2, 2), 0.0)
+    moved = {name: not torch.equal(value, before[name]) for name, value in network.state_dict().items()}
+    assert moved == {"0.weight": False, "0.bias": False, "2.weight": True, "2.bias": True}
 
 
 def test_a_restored_learner_goes_on_exactly():
