@@ -37,6 +37,7 @@ def test_the_written_gradient_is_that_of_autograd(envs, architecture, value_clip
     fields = {"entropy_coefficient": 0.1, "clip_range": 0.05, "hidden": (16, 8), "learning_rate": 0.03}
     fields |= {"architecture": architecture, "value_clip_range": value_clip_range, "normalize_observations": True}
     written, recorded = (learner_for(envs(), **fields) for _ in range(2))
+    assert written._chain is not None
     recorded._chain = None
     rollout = rollout_of(written, envs())
     metrics = [], []

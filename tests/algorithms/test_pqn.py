@@ -50,6 +50,7 @@ def step_value_learner(settings=SETTINGS, **fields):
 def test_the_written_gradient_is_that_of_autograd():
     envs = ScriptedEnvs()
     written, recorded = (learner_for(envs, replace(SETTINGS, micro_batch_size=7, loss_coefficient=0.5)) for _ in "12")
+    assert written._chain is not None
     recorded._chain = None
     rollout = Collector(ScriptedEnvs(), 20, CPU).collect(written, 20, 10**9)
     metrics = [learner.update(rollout, BatchPlan(20, 2, 4), 0.0) for learner in (written, recorded)]
