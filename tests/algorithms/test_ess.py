@@ -9,8 +9,9 @@ from policy_learners import EchoEnvs, assert_repeats, gradients_of, learner_for,
 from scripted_envs import IdentityEnvs, ScriptedEnvs
 
 from swell.algorithms import ess
+from swell.batch.signals import effective_sample_size
 from swell.learning.advantages import normalized
-from swell.learning.losses import effective_sample_size, k3_penalty, value_error
+from swell.learning.losses import k3_penalty, value_error
 from swell.types import BatchPlan
 
 pytestmark = pytest.mark.portable
@@ -33,7 +34,7 @@ def moved(learner, envs, shift=2.0):
 
 
 def log_ratios_of(learner, batch):
-    distribution = learner.actor.space.kind.distribution(learner.policy_parameters(batch.states))
+    distribution = learner.space.kind.distribution(learner.parameters(batch.states))
     return distribution.log_prob(batch.actions) - batch.behavior_log_probs
 
 
@@ -45,9 +46,9 @@ def test_on_its_own_data_the_first_step_is_that_of_reinforce_with_advantages(env
     rollout = rollout_of(learner, envs())
     taken = gradients_of(learner)
     metrics = learner.update(rollout, ONE_STEP, 0.0)
-    batch = twin.preparation.peek(rollout)
+    batch = twin.peek(rollout)
     parameters, values = twin.network(batch.states)
-    policy = twin.actor.space.kind.distribution(parameters)
+    policy = twin.space.kind.distribution(parameters)
     reinforce = -policy.log_prob(batch.actions) * normalized(batch.advantages)
     (reinforce + 0.5 * value_error(values, batch.returns) - 0.1 * policy.entropy()).mean().backward()
     torch.testing.assert_close(taken[0], twin.optimizer.gradient)
@@ -60,11 +61,11 @@ def test_on_its_own_data_the_first_step_is_that_of_reinforce_with_advantages(env
 def test_on_stale_data_weights_are_capped_and_the_penalty_is_on(penalty):
     learner = ess_learner(staleness=1, ess_penalty=penalty, value_coefficient=0.0, advantage_norm="none")
     rollout = moved(learner, ScriptedEnvs())
-    batch, kind = learner.preparation.peek(rollout), learner.actor.space.kind
+    batch, kind = learner.peek(rollout), learner.space.kind
     log_ratios = log_ratios_of(learner, batch)
     trust = effective_sample_size(log_ratios)
     assert trust < 0.9
-    now = kind.distribution(learner.policy_parameters(batch.states))
+    now = kind.distribution(learner.parameters(batch.states))
     pull = now.kl(kind.distribution(batch.parameters)) if penalty == "exact" else k3_penalty(log_ratios)
     weight = log_ratios.exp().clamp(max=trust.item())
     assert weight.max().item() == pytest.approx(trust.item())
@@ -91,15 +92,15 @@ def test_where_nothing_is_to_be_gained_the_penalty_pulls_the_policy_back(penalty
     fields = {"value_coefficient": 0.0, "learning_rate": 1e-2, "ess_penalty": penalty}
     learner = ess_learner(staleness=1, **fields)
     rollout = moved(learner, ScriptedEnvs(), shift=0.3)
-    kind, parameters = learner.actor.space.kind, rollout.recorded["parameters"].flatten(0, 1)
+    kind, parameters = learner.space.kind, rollout.recorded["parameters"].flatten(0, 1)
     acted = kind.distribution(parameters)
 
     def distance():
-        return kind.distribution(learner.policy_parameters(rollout.states)).kl(acted).mean().item()
+        return kind.distribution(learner.parameters(rollout.states)).kl(acted).mean().item()
 
     before = distance()
-    batch = learner.preparation.peek(rollout)
-    learner.preparation.batch = lambda _: replace(batch, advantages=torch.zeros_like(batch.advantages))
+    batch = learner.peek(rollout)
+    learner.prepare = lambda _: replace(batch, advantages=torch.zeros_like(batch.advantages))
     learner.update(rollout, BatchPlan(20, 60, 1), 0.0)
     assert distance() < 0.3 * before
 
@@ -114,7 +115,7 @@ def pools_of(monkeypatch, **fields):
         return original(log_ratios)
 
     rollout = moved(learner, ScriptedEnvs())
-    before = log_ratios_of(learner, learner.preparation.peek(rollout))
+    before = log_ratios_of(learner, learner.peek(rollout))
     monkeypatch.setattr(ess, "effective_sample_size", spy)
     metrics = learner.update(rollout, BatchPlan(20, 1, 4), 0.0)
     mean = sum(original(pool).item() for pool in pools) / len(pools)

@@ -8,7 +8,9 @@ import torch
 from policy_learners import CPU, FOREVER, around_steps, assert_repeats, learner_for, practise, rollout_of, weights
 from scripted_envs import IdentityEnvs, ScriptedEnvs
 
+from swell.algorithms.ppg import PhaseBuffer
 from swell.collect.collector import Collector
+from swell.runs.state_tree import decode_tree, encode_tree
 from swell.types import BatchPlan
 
 pytestmark = pytest.mark.portable
@@ -72,8 +74,8 @@ def test_without_auxiliary_epochs_there_is_no_phase():
 
 @pytest.mark.usefixtures("in_float64")
 def test_without_auxiliary_epochs_ppg_is_ppo():
-    fields = {"advantage_norm": "none", "auxiliary_epochs": 0}
-    ours, theirs = ppg(**fields), ppg(algorithm="ppo", **fields)
+    ours = ppg(advantage_norm="none", auxiliary_epochs=0)
+    theirs = learner_for(ScriptedEnvs(), "ppo", advantage_norm="none")
     rollout = rollout_of(ours, ScriptedEnvs())
     for learner in (ours, theirs):
         learner.update(rollout, BatchPlan(20, 3, 4), 0.0)
@@ -97,10 +99,10 @@ def test_the_auxiliary_phase_starts_where_the_policy_is():
 def test_the_clone_divergence_is_of_the_new_policy_from_the_old():
     """Two passes of one step each: the first looks at a policy that has not moved, the second at one that has."""
     learner = ppg(auxiliary_epochs=2, auxiliary_minibatch_size=40, learning_rate=0.1, clone_coefficient=0.0)
-    rollout, kind, seen = rollout_of(learner, ScriptedEnvs()), learner.actor.space.kind, []
+    rollout, kind, seen = rollout_of(learner, ScriptedEnvs()), learner.space.kind, []
 
     def look():
-        seen.append(kind.distribution(learner.policy_parameters(rollout.states)))
+        seen.append(kind.distribution(learner.parameters(rollout.states)))
 
     around_steps(learner.auxiliary_optimizer, before=look)
     metrics = learner.update(rollout, ONE_STEP, 0.0)
@@ -114,9 +116,9 @@ def after_an_auxiliary_phase(**fields):
     learner = ppg(learning_rate=1e-2, auxiliary_epochs=10, **fields)
     with torch.no_grad():
         learner.network.policy_head.weight *= 100.0  # so that the policy moves with its trunk
-    batch = learner.preparation.peek(rollout_of(learner, ScriptedEnvs()))
+    batch = learner.peek(rollout_of(learner, ScriptedEnvs()))
     learner.phase.add(batch.states, batch.returns)
-    kind = learner.actor.space.kind
+    kind = learner.space.kind
 
     @torch.no_grad()
     def look():
@@ -266,3 +268,72 @@ def test_ppg_learns_to_repeat_the_observation(algorithm, architecture):
     metrics = practise(learner, envs, BatchPlan(8, 4, 4), 20)
     assert_repeats(learner, envs)
     assert sum("clone_kl" in each for each in metrics) == 5
+
+
+def rows(start, count, dtype=torch.uint8):
+    states = torch.arange(start, start + count).view(-1, 1, 1).expand(-1, 2, 3).to(dtype)
+    return states, torch.arange(start, start + count) / 10.0
+
+
+def holds(buffer, *parts):
+    states, returns = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
+    return torch.equal(buffer.states, states) and torch.equal(buffer.returns, returns)
+
+
+@pytest.mark.parametrize("expected_rows", [1, 6, 100])
+def test_rows_come_out_as_they_went_in_however_many_were_expected(expected_rows):
+    buffer = PhaseBuffer(expected_rows)
+    parts = [rows(0, 4), rows(4, 3), rows(7, 20)]
+    for number, part in enumerate(parts):
+        buffer.add(*part)
+        assert holds(buffer, *parts[: number + 1])
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.bool, torch.float32, torch.float64])
+def test_observations_keep_the_dtype_of_the_env(dtype):
+    buffer = PhaseBuffer(2)
+    for start in (0, 2):
+        buffer.add(*rows(start, 2, dtype))
+    assert buffer.states.dtype == dtype and buffer.returns.dtype == torch.float32
+
+
+def test_memory_is_allocated_once_for_the_expected_rows():
+    buffer = PhaseBuffer(10)
+    buffer.add(*rows(0, 4))
+    address = buffer.states.data_ptr()
+    buffer.add(*rows(4, 6))
+    assert buffer.states.data_ptr() == address
+    buffer.clear()
+    buffer.add(*rows(0, 10))
+    assert buffer.states.data_ptr() == address
+
+
+def test_a_buffer_keeps_copies():
+    buffer, (states, returns) = PhaseBuffer(4), rows(0, 4)
+    states = states.clone()
+    buffer.add(states, returns)
+    states.zero_()
+    returns.zero_()
+    assert holds(buffer, rows(0, 4))
+
+
+def test_a_cleared_buffer_starts_anew():
+    buffer = PhaseBuffer(4)
+    buffer.add(*rows(0, 9))
+    buffer.clear()
+    assert len(buffer.states) == len(buffer.returns) == 0
+    buffer.add(*rows(50, 2))
+    assert holds(buffer, rows(50, 2))
+
+
+@pytest.mark.parametrize("count", [0, 3, 9])
+def test_a_restored_buffer_goes_on_as_the_original(count):
+    buffer, restored = PhaseBuffer(5), PhaseBuffer(5)
+    restored.add(*rows(100, 7))  # what it held before does not matter
+    parts = [rows(0, count)] if count else []
+    for part in parts:
+        buffer.add(*part)
+    restored.load_state_dict(decode_tree(*encode_tree(buffer.state_dict())))
+    assert len(restored.returns) == count
+    restored.add(*rows(count, 4))
+    assert holds(restored, *parts, rows(count, 4))

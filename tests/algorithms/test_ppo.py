@@ -18,8 +18,8 @@ from policy_learners import (
 )
 from scripted_envs import IdentityEnvs, ScriptedEnvs
 
-from swell.algorithms import ppo
 from swell.collect.collector import Collector
+from swell.kernels import gradients
 from swell.learning.losses import clipped_value_error, value_error
 from swell.types import BatchPlan
 
@@ -37,7 +37,8 @@ def test_the_written_gradient_is_that_of_autograd(envs, architecture, value_clip
     fields = {"entropy_coefficient": 0.1, "clip_range": 0.05, "hidden": (16, 8), "learning_rate": 0.03}
     fields |= {"architecture": architecture, "value_clip_range": value_clip_range, "normalize_observations": True}
     written, recorded = (learner_for(envs(), **fields) for _ in range(2))
-    recorded.chain = None
+    assert written._chain is not None
+    recorded._chain = None
     rollout = rollout_of(written, envs())
     metrics = [], []
     for learner, found in zip((written, recorded), metrics, strict=True):
@@ -55,7 +56,7 @@ def test_the_written_gradient_is_that_of_autograd(envs, architecture, value_clip
 def test_the_first_ratio_is_one_on_fresh_data(envs):
     learner = learner_for(envs(), advantage_norm="none")
     rollout = rollout_of(learner, envs())
-    advantages = learner.preparation.peek(rollout).advantages
+    advantages = learner.peek(rollout).advantages
     metrics = learner.update(rollout, ONE_STEP, 0.0)
     assert metrics["approx_kl"] == pytest.approx(0.0, abs=1e-12)
     assert metrics["clip_fraction"] == 0.0
@@ -86,15 +87,15 @@ def advantages_trained_on(monkeypatch, norm, micro_batch_size):
     """What the loss got in an epoch of four minibatches, as (advantages of each minibatch, unscaled advantages)."""
     envs, seen = ScriptedEnvs(num_envs=4), []
     learner = learner_for(envs, advantage_norm=norm, micro_batch_size=micro_batch_size)
-    original = ppo.clipped_surrogate_slopes
+    original = gradients.clipped_surrogate_slopes
 
     def spy(log_probs, behavior, advantages, clip_range):
         seen.append(advantages.clone())
         return original(log_probs, behavior, advantages, clip_range)
 
-    monkeypatch.setattr(ppo, "clipped_surrogate_slopes", spy)
+    monkeypatch.setattr(gradients, "clipped_surrogate_slopes", spy)
     rollout = rollout_of(learner, envs)
-    plain = learner.preparation.peek(rollout).advantages
+    plain = learner.peek(rollout).advantages
     learner.update(rollout, BatchPlan(20, 1, 4), 0.0)
     return list(torch.cat(seen).split(20)), plain
 
@@ -145,7 +146,7 @@ def test_values_are_clipped_around_those_that_acted_if_there_is_a_range(clip_ran
     envs = ScriptedEnvs()
     learner = learner_for(envs, value_clip_range=clip_range, value_coefficient=0.5)
     rollout = rollout_of(learner, envs)
-    batch = learner.preparation.peek(rollout)
+    batch = learner.peek(rollout)
     indices, sample_losses = learner.gradient_probe(rollout)
     before = sample_losses(indices)
     with torch.no_grad():
@@ -167,8 +168,8 @@ def test_the_entropy_bonus_makes_the_policy_more_random():
             learner.network.policy_head.bias[0] = 2.0
         rollout = rollout_of(learner, envs)
         learner.update(rollout, BatchPlan(20, 15, 1), 0.0)
-        parameters = learner.policy_parameters(rollout.states)
-        entropies[coefficient] = learner.actor.space.kind.distribution(parameters).entropy().mean().item()
+        parameters = learner.parameters(rollout.states)
+        entropies[coefficient] = learner.space.kind.distribution(parameters).entropy().mean().item()
     assert entropies[10.0] > entropies[0.0] + 0.05
 
 
@@ -206,9 +207,9 @@ def test_envs_get_clipped_actions_and_the_policy_learns_from_what_it_drew():
     assert (sampled.abs() > 0.1).float().mean() > 0.5
     torch.testing.assert_close(rollout.actions, sampled.clamp(-0.1, 0.1))
     assert np.array_equal(np.stack(envs.actions_seen), rollout.actions.numpy())
-    batch = learner.preparation.peek(rollout)
+    batch = learner.peek(rollout)
     assert torch.equal(batch.actions, sampled.flatten(0, 1))
-    drawn = learner.actor.space.kind.distribution(learner.policy_parameters(rollout.states)).log_prob(batch.actions)
+    drawn = learner.space.kind.distribution(learner.parameters(rollout.states)).log_prob(batch.actions)
     torch.testing.assert_close(batch.behavior_log_probs, drawn)
 
 
@@ -245,9 +246,9 @@ def test_the_scale_of_rewards_is_saved():
     learner.update(collector.collect(learner, 20, FOREVER), plan, 0.0)
     state = learner.state_dict()
     restored.load_state_dict(state)
-    forgetful.load_state_dict({**state, "preparation": forgetful.preparation.state_dict()})
+    forgetful.load_state_dict({**state, "reward_scaler": forgetful.state_dict()["reward_scaler"]})
     rollout = collector.collect(learner, 20, FOREVER)
-    returns = [each.preparation.batch(rollout).returns for each in (learner, restored, forgetful)]
+    returns = [each.prepare(rollout).returns for each in (learner, restored, forgetful)]
     assert torch.equal(returns[0], returns[1])
     assert not torch.equal(returns[0], returns[2])
 

@@ -56,7 +56,7 @@ def test_the_loss_weighs_clips_and_penalises_by_the_average():
     with torch.no_grad():
         learner.network.policy_head.bias[0] += 0.5  # further from its average than the clip range
     indices, sample_losses = learner.gradient_probe(rollout)
-    batch, kind = learner.preparation.peek(rollout), learner.actor.space.kind
+    batch, kind = learner.peek(rollout), learner.space.kind
     with torch.no_grad():
         now, average = (
             kind.distribution(network.policy(batch.states)) for network in (learner.network, learner.average.network)
@@ -78,10 +78,10 @@ def test_a_penalty_keeps_the_policy_nearer():
     for penalty in (0.0, 10.0):
         learner = ewma(clip_range=0.0, kl_penalty=penalty, proximal_decay=0.99, learning_rate=1e-2)
         rollout = rollout_of(learner, ScriptedEnvs())
-        before = learner.policy_parameters(rollout.states)
+        before = learner.parameters(rollout.states)
         learner.update(rollout, BatchPlan(20, 20, 1), 0.0)
-        kind = learner.actor.space.kind
-        after = kind.distribution(learner.policy_parameters(rollout.states))
+        kind = learner.space.kind
+        after = kind.distribution(learner.parameters(rollout.states))
         distances.append(kind.distribution(before).kl(after).mean().item())
     assert distances[1] < 0.5 * distances[0]
 

@@ -1,5 +1,6 @@
 """PQN: targets, exploration, updates, and that it learns."""
 
+import re
 from copy import deepcopy
 from dataclasses import replace
 
@@ -9,9 +10,11 @@ from scripted_envs import IdentityEnvs, ScriptedEnvs
 from tolerances import rounding_of
 from torch import nn
 
-from swell.algorithms.pqn import PQN, PQNSettings
+from swell.algorithms.pqn import PQN
+from swell.batch.rules import BatchSizes
 from swell.collect.collector import Collector
-from swell.networks.q_networks import make_q_network
+from swell.config.learners import PQNSettings
+from swell.errors import ConfigError
 from swell.types import BatchPlan
 
 pytestmark = pytest.mark.portable
@@ -20,8 +23,6 @@ CPU = torch.device("cpu")
 SETTINGS = PQNSettings(
     learning_rate=1e-3,
     anneal_learning_rate=False,
-    learning_rate_rule="constant",
-    reference_batch=1024,
     epsilon_start=1.0,
     epsilon_end=0.1,
     epsilon_fraction=0.5,
@@ -32,20 +33,24 @@ SETTINGS = PQNSettings(
     reward_scale=1.0,
     truncation_is_termination=False,
     micro_batch_size=64,
+    hidden=(32,),
+    norm_over="map",
 )
 
 
-def learner_for(envs, settings=SETTINGS, seed=0):
-    torch.manual_seed(seed)
-    num_actions = int(envs.action_space.n)
-    network = make_q_network("mlp", envs.observation_space.shape, num_actions, (32,), "map", "original")
-    return PQN(network, num_actions, settings, seed)
+def learner_for(envs, settings=SETTINGS, **fields):
+    return PQN(envs.observation_space, envs.action_space, settings, **{"seed": 0, **fields})
+
+
+def step_value_learner(settings=SETTINGS, **fields):
+    return learner_for(ScriptedEnvs(), settings, network=StepValue(), **fields)
 
 
 @pytest.mark.usefixtures("in_float64")
 def test_the_written_gradient_is_that_of_autograd():
     envs = ScriptedEnvs()
     written, recorded = (learner_for(envs, replace(SETTINGS, micro_batch_size=7, loss_coefficient=0.5)) for _ in "12")
+    assert written._chain is not None
     recorded._chain = None
     rollout = Collector(ScriptedEnvs(), 20, CPU).collect(written, 20, 10**9)
     metrics = [learner.update(rollout, BatchPlan(20, 2, 4), 0.0) for learner in (written, recorded)]
@@ -94,7 +99,7 @@ def slow_targets(rollout, settings):
 @pytest.mark.parametrize("truncation_is_termination", [False, True])
 def test_targets_bootstrap_at_time_limits_and_not_at_terminal_states(next_step, truncation_is_termination):
     settings = replace(SETTINGS, truncation_is_termination=truncation_is_termination)
-    learner = PQN(StepValue(), 2, settings, seed=0)
+    learner = step_value_learner(settings)
     rollout = Collector(ScriptedEnvs(next_step=next_step), 30, CPU).collect(learner, 30, 10**9)
     assert rollout.truncated.any() and rollout.terminated.any()
     valid = rollout.valid
@@ -105,7 +110,7 @@ def test_targets_bootstrap_at_time_limits_and_not_at_terminal_states(next_step, 
 
 
 def test_exploration_follows_env_steps():
-    learner = PQN(StepValue(), 2, SETTINGS, seed=0)
+    learner = step_value_learner()
     observations = torch.ones(20_000, 3)
     for progress, epsilon in [(0.0, 1.0), (0.25, 0.55), (0.5, 0.1), (1.0, 0.1)]:
         actions, _ = learner.act(observations, progress)
@@ -114,7 +119,7 @@ def test_exploration_follows_env_steps():
 
 
 def test_the_value_recorded_with_an_action_is_the_greedy_one():
-    _, recorded = PQN(StepValue(), 2, SETTINGS, seed=0).act(torch.tensor([[0.0, 0.0, 3.0]]), 0.0)
+    _, recorded = step_value_learner().act(torch.tensor([[0.0, 0.0, 3.0]]), 0.0)
     assert recorded["values"].tolist() == [30.0]
 
 
@@ -128,17 +133,40 @@ def test_reset_rows_do_not_change_the_update():
     assert learner.update(rollout, plan, 0.0)["loss"] == twin.update(spoiled, plan, 0.0)["loss"]
 
 
+def rate_at(learner, batch, progress):
+    """The learning rate of an update on so many transitions."""
+    rollout = Collector(ScriptedEnvs(num_envs=16), batch // 16, CPU).collect(learner, batch // 16, 10**9)
+    rate = learner.update(rollout, BatchPlan(batch // 16, 1, 4), progress)["learning_rate"]
+    assert learner.optimizer.learning_rate == rate
+    return rate
+
+
 @pytest.mark.parametrize(("batch", "factor"), [(1024, 1.0), (4096, 2.0), (256, 0.5)])
 def test_the_sqrt_rule_follows_the_batch(batch, factor):
-    learner = PQN(StepValue(), 2, replace(SETTINGS, learning_rate_rule="sqrt"), seed=0)
-    assert learner.learning_rate(batch, 0.0) == pytest.approx(1e-3 * factor)
-    assert PQN(StepValue(), 2, SETTINGS, seed=0).learning_rate(batch, 0.5) == 1e-3
+    learner = step_value_learner(learning_rate_rule="sqrt", reference=BatchSizes(1024, 256))
+    assert rate_at(learner, batch, 0.0) == pytest.approx(1e-3 * factor)
+    assert rate_at(step_value_learner(), batch, 0.5) == 1e-3
 
 
 def test_annealing_ends_at_zero():
-    learner = PQN(StepValue(), 2, replace(SETTINGS, anneal_learning_rate=True), seed=0)
-    assert learner.learning_rate(1024, 0.25) == pytest.approx(0.75e-3)
-    assert learner.learning_rate(1024, 1.0) == 0.0
+    learner = step_value_learner(anneal_learning_rate=True)
+    assert rate_at(learner, 1024, 0.25) == pytest.approx(0.75e-3)
+    assert rate_at(learner, 1024, 1.0) == 0.0
+
+
+def test_invariance_follows_the_minibatch():
+    """Of 256 transitions in 4 minibatches, where 1024 in 4 were tuned: c is 4."""
+    learner = step_value_learner(
+        invariance="on", invariance_rules=("learning-rate", "betas"), reference=BatchSizes(1024, 256)
+    )
+    assert rate_at(learner, 256, 0.0) == pytest.approx(0.5e-3)
+    assert learner.optimizer.betas == pytest.approx((0.9**0.25, 0.999**0.25))
+
+
+@pytest.mark.parametrize("fields", [{"learning_rate_rule": "sqrt"}, {"invariance": "on"}])
+def test_rules_of_the_batch_need_the_batch_that_was_tuned_at(fields):
+    with pytest.raises(ConfigError, match="need `reference`, the BatchSizes tuned at"):
+        step_value_learner(**fields)
 
 
 def test_an_update_reports_what_it_did():
@@ -178,6 +206,70 @@ def test_pqn_learns_to_repeat_the_observation():
     shown = torch.eye(4)
     assert learner.greedy_actions(shown).tolist() == [0, 1, 2, 3]
     torch.testing.assert_close(learner.network(shown).diag(), torch.ones(4), atol=0.1, rtol=0.0)
+
+
+class Dueling(nn.Module):
+    """A state's value and the advantage of each action: a network that has no written gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.value, self.advantages = nn.Linear(4, 1), nn.Linear(4, 4)
+
+    def forward(self, observations):
+        return self.value(observations) + self.advantages(observations)
+
+
+def plain():
+    return nn.Sequential(nn.Linear(4, 32), nn.Tanh(), nn.Linear(32, 4))
+
+
+@pytest.mark.parametrize("make", [Dueling, plain])
+def test_a_network_of_ones_own_acts_and_learns(make):
+    torch.manual_seed(0)
+    envs, network = IdentityEnvs(), make()
+    learner = learner_for(envs, learning_rate=1e-2, network=network)
+    assert learner.network is network
+    shown = torch.eye(4)
+    with torch.no_grad():
+        torch.testing.assert_close(learner.act(shown, 1.0)[1]["values"], network(shown).amax(1))
+    collector = Collector(envs, 16, CPU)
+    for iteration in range(60):
+        learner.update(collector.collect(learner, 16, 60 * 16 * 16), BatchPlan(16, 2, 4), iteration / 60)
+    assert learner.greedy_actions(shown).tolist() == [0, 1, 2, 3]
+    assert network(shown).argmax(1).tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("network", "line"),
+    [
+        (nn.Linear(4, 5), r"the network must map observations \[B, ...\] to Q-values \[B, 4\], got \[1, 5\]"),
+        (nn.Linear(4, 1), r"the network must map observations \[B, ...\] to Q-values \[B, 4\], got \[1, 1\]"),
+        (nn.Linear(3, 4), r"the network cannot take observations of shape \[1, 4\]: mat1 and mat2 .*"),
+    ],
+)
+def test_a_network_of_another_shape_is_refused_in_one_line(network, line):
+    with pytest.raises(ConfigError) as caught:
+        learner_for(IdentityEnvs(), network=network)
+    (fault,) = caught.value.faults
+    assert re.fullmatch(line, fault)
+
+
+def test_to_try_a_network_changes_nothing_in_it():
+    network = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(4), nn.Dropout(), nn.Linear(4, 4))
+    before, random_state = deepcopy(network.state_dict()), torch.get_rng_state()
+    learner_for(IdentityEnvs(), network=network)
+    assert network.training and torch.equal(torch.get_rng_state(), random_state)
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+
+
+def test_a_frozen_layer_of_a_network_of_ones_own_stays_as_it_is():
+    network = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4))
+    network[0].requires_grad_(False)
+    before = deepcopy(network.state_dict())
+    learner = learner_for(IdentityEnvs(), network=network)
+    learner.update(Collector(IdentityEnvs(), 8, CPU).collect(learner, 8, 10**9), BatchPlan(8, 2, 2), 0.0)
+    moved = {name: not torch.equal(value, before[name]) for name, value in network.state_dict().items()}
+    assert moved == {"0.weight": False, "0.bias": False, "2.weight": True, "2.bias": True}
 
 
 def test_a_restored_learner_goes_on_exactly():

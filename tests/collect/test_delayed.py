@@ -5,7 +5,7 @@ from itertools import islice
 
 import pytest
 import torch
-from policy_learners import CPU, FOREVER, learner_for, rollout_of, weights
+from policy_learners import CPU, FOREVER, learner_for, read_by, rollout_of, weights
 from scripted_envs import ScriptedEnvs
 
 from swell.collect.collector import Collector
@@ -107,7 +107,7 @@ def test_a_restored_queue_goes_on_exactly():
 
 @torch.no_grad()
 def log_probs_of(network, learner, batch):
-    return learner.actor.space.kind.distribution(network.policy(batch.states)).log_prob(batch.actions)
+    return learner.space.kind.distribution(network.policy(batch.states)).log_prob(batch.actions)
 
 
 @pytest.mark.usefixtures("in_float64")
@@ -119,7 +119,7 @@ def test_behaviour_log_probs_are_those_of_the_policy_that_acted(staleness):
     for iteration in range(5):
         policies.append(deepcopy(learner.network))
         rollout = collector.collect(learner, 5, FOREVER)
-        batch = learner.preparation.peek(rollout)
+        batch = learner.peek(rollout)
         acted, now = policies[max(0, iteration - staleness)], policies[-1]
         torch.testing.assert_close(batch.behavior_log_probs, log_probs_of(acted, learner, batch))
         torch.testing.assert_close(batch.recent_log_probs, log_probs_of(now, learner, batch))
@@ -129,7 +129,8 @@ def test_behaviour_log_probs_are_those_of_the_policy_that_acted(staleness):
 
 
 def updated(algorithm, rollout, staleness, mode):
-    learner = learner_for(ScriptedEnvs(), algorithm, staleness=staleness, staleness_mode=mode, auxiliary_epochs=0)
+    fields = read_by(algorithm, staleness=staleness, staleness_mode=mode, auxiliary_epochs=0)
+    learner = learner_for(ScriptedEnvs(), algorithm, **fields)
     learner.update(rollout, BatchPlan(20, 3, 2), 0.0)
     return weights(learner)
 

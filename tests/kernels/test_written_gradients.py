@@ -4,8 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from swell.kernels.written_gradients import chain_of
+from swell.config.learners import PolicySettings, PQNSettings
+from swell.kernels.written_gradients import chain_of, policy_chain_of
+from swell.learning.distributions import ActionKind
 from swell.learning.optimize import flat_parameters
+from swell.networks.actor_critics import ActorCritic, make_actor_critic
 from swell.networks.q_networks import make_q_network
 
 pytestmark = pytest.mark.portable
@@ -30,7 +33,8 @@ def observations_of(shape, dtype):
 
 def q_network(name, shape, norm_over, activation):
     torch.manual_seed(0)
-    network = make_q_network(name, shape, 3, (16, 8), norm_over, "original", activation)
+    settings = PQNSettings(network=name, hidden=(16, 8), norm_over=norm_over, activation=activation)
+    network = make_q_network(settings, shape, 3)
     for parameter in network.parameters():  # nothing at zero or one, where a wrong gradient might not show
         parameter.data += 0.05 * torch.randn_like(parameter)
     return network
@@ -98,7 +102,7 @@ def test_observations_stay_as_they_were():
 
 @pytest.mark.parametrize("name", ["impala-cnn", "pqn-l"])
 def test_other_networks_are_left_to_autograd(name):
-    network = make_q_network(name, (4, 84, 84), 3, (8,), "map", "original")
+    network = make_q_network(PQNSettings(network=name, norm_over="map"), (4, 84, 84), 3)
     flat_parameters(network)
     assert chain_of(network) is None
 
@@ -107,3 +111,50 @@ def test_other_networks_are_left_to_autograd(name):
 def test_layers_of_another_kind_are_left_to_autograd(layer):
     flat_parameters(nn.Sequential(layer, nn.Linear(2, 2)))
     assert chain_of(layer) is None
+
+
+class Doubled(nn.Sequential):
+    def forward(self, inputs):
+        return 2.0 * super().forward(inputs)
+
+
+class DoubledLinear(nn.Linear):
+    def forward(self, inputs):
+        return 2.0 * super().forward(inputs)
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        Doubled(nn.Linear(3, 2)),
+        DoubledLinear(3, 2),
+        nn.Linear(3, 2, bias=False),
+        nn.LayerNorm(3, elementwise_affine=False),
+        nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2).requires_grad_(False)),
+        nn.Sequential(nn.ReLU(), nn.Linear(3, 2)),
+        nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.ReLU(), nn.Linear(4, 2)),
+    ],
+    ids=["subclass", "layer subclass", "no bias", "no scale", "frozen", "observations first", "two activations"],
+)
+def test_what_only_looks_plain_is_left_to_autograd(network):
+    """A subclass has its own forward, and an activation works in place: not on observations, nor on what is kept."""
+    flat_parameters(nn.Sequential(network, nn.Linear(2, 2)))
+    assert chain_of(network) is None
+
+
+class OwnActorCritic(ActorCritic):
+    def forward(self, observations):
+        parameters, values = super().forward(observations)
+        return parameters, 2.0 * values
+
+
+def test_an_actor_critic_of_ones_own_is_left_to_autograd():
+    torch.manual_seed(0)
+    network = make_actor_critic(PolicySettings(), (3,), ActionKind("gaussian", (2,)))
+    flat_parameters(network)
+    assert policy_chain_of(network) is not None
+    network.log_std.requires_grad_(False)
+    assert policy_chain_of(network) is None
+    network.log_std.requires_grad_(True)
+    network.__class__ = OwnActorCritic
+    assert policy_chain_of(network) is None

@@ -134,8 +134,8 @@ def slow_returns(rewards, ended, valid):
     return found
 
 
-def scaler_after(*rollouts, num_envs):
-    scaler = RewardScaler(num_envs, DISCOUNT)
+def scaler_after(*rollouts):
+    scaler = RewardScaler(DISCOUNT)
     for rollout in rollouts:
         scaler.observe(*rollout)
     return scaler
@@ -143,7 +143,7 @@ def scaler_after(*rollouts, num_envs):
 
 @given(rollouts())
 def test_rewards_are_divided_by_the_spread_of_running_returns(rollout):
-    scaler = scaler_after(rollout, num_envs=rollout[0].shape[1])
+    scaler = scaler_after(rollout)
     expected = rollout[0].numpy() / (np.std(slow_returns(*rollout)) + 1e-8)
     np.testing.assert_allclose(scaler.scale(rollout[0]).numpy(), expected.clip(-10, 10), rtol=1e-6, atol=1e-6)
 
@@ -151,9 +151,8 @@ def test_rewards_are_divided_by_the_spread_of_running_returns(rollout):
 @given(rollouts(), st.data())
 def test_a_rollout_in_two_parts_counts_as_one(rollout, data):
     cut = data.draw(st.integers(1, rollout[0].shape[0] - 1))
-    num_envs = rollout[0].shape[1]
     parts = [tuple(part[:cut] for part in rollout), tuple(part[cut:] for part in rollout)]
-    whole, split = scaler_after(rollout, num_envs=num_envs), scaler_after(*parts, num_envs=num_envs)
+    whole, split = scaler_after(rollout), scaler_after(*parts)
     torch.testing.assert_close(split.scale(rollout[0]), whole.scale(rollout[0]), rtol=1e-6, atol=1e-6)
 
 
@@ -170,11 +169,11 @@ def test_statistics_are_of_all_time():
     together = tuple(torch.cat(tensors) for tensors in zip(*parts, strict=True))
     rewards = together[0]
     expected = rewards / np.std(slow_returns(*together))
-    torch.testing.assert_close(scaler_after(*parts, num_envs=3).scale(rewards), expected.clamp(-10, 10))
+    torch.testing.assert_close(scaler_after(*parts).scale(rewards), expected.clamp(-10, 10))
 
 
 def test_a_restored_scaler_goes_on_as_the_original():
-    original, restored = scaler_after(random_rollout(20, 3, 0), num_envs=3), RewardScaler(3, DISCOUNT)
+    original, restored = scaler_after(random_rollout(20, 3, 0)), RewardScaler(DISCOUNT)
     restored.load_state_dict(through_a_checkpoint(original.state_dict()))
     following = random_rollout(20, 3, 1)
     original.observe(*following)
@@ -183,7 +182,7 @@ def test_a_restored_scaler_goes_on_as_the_original():
 
 
 def test_a_saved_state_does_not_change_with_its_scaler():
-    scaler = scaler_after(random_rollout(20, 3, 0), num_envs=3)
+    scaler = scaler_after(random_rollout(20, 3, 0))
     saved = scaler.state_dict()
     kept = saved["returns"].clone()
     scaler.observe(*random_rollout(20, 3, 1))
@@ -192,13 +191,13 @@ def test_a_saved_state_does_not_change_with_its_scaler():
 
 def test_before_any_observation_rewards_stay_as_they_are():
     rewards = torch.tensor([[100.0, -0.5]])
-    assert torch.equal(RewardScaler(2, DISCOUNT).scale(rewards), rewards)
+    assert torch.equal(RewardScaler(DISCOUNT).scale(rewards), rewards)
     nothing = torch.zeros(1, 2, dtype=torch.bool)
-    assert torch.equal(scaler_after((rewards, nothing, nothing), num_envs=2).scale(rewards), rewards)
+    assert torch.equal(scaler_after((rewards, nothing, nothing)).scale(rewards), rewards)
 
 
 def test_scaling_changes_no_statistic_and_keeps_signs():
-    scaler = scaler_after(random_rollout(50, 2, 0), num_envs=2)
+    scaler = scaler_after(random_rollout(50, 2, 0))
     rewards = torch.tensor([[1e9, -1e9], [0.1, -0.1]])
     first = scaler.scale(rewards)
     assert torch.equal(first, scaler.scale(rewards))

@@ -1,12 +1,22 @@
-"""Action distributions against torch.distributions, which is slower and knows better."""
+"""Action distributions against torch.distributions, which is slower and knows better; spaces and views of them."""
 
+import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from torch import Generator
 from torch import distributions as reference
 from torch.distributions import kl_divergence
 
-from swell.learning.distributions import ActionKind
+from swell.batch.signals import kl_divergence as policy_kl
+from swell.errors import ConfigError
+from swell.learning.distributions import (
+    ActionKind,
+    ActionSpace,
+    categorical_view,
+    gaussian_view,
+    make_action_space,
+)
 
 pytestmark = pytest.mark.portable
 
@@ -166,3 +176,103 @@ def test_extreme_logits_stay_finite():
 @pytest.mark.parametrize(("kind", "count"), list(zip(KINDS, (4, 10, 6), strict=True)))
 def test_a_kind_knows_how_many_parameters_it_needs(kind, count):
     assert kind.num_parameters == count
+
+
+@pytest.mark.parametrize(
+    ("space", "name", "sizes"),
+    [
+        (spaces.Discrete(5), "categorical", (5,)),
+        (spaces.MultiDiscrete([3, 2, 4]), "multi-categorical", (3, 2, 4)),
+        (spaces.MultiBinary(3), "multi-categorical", (2, 2, 2)),
+        (spaces.Box(-1, 1, (6,)), "gaussian", (6,)),
+        (spaces.Box(-1, 1, (2, 3), np.float64), "gaussian", (6,)),
+    ],
+)
+def test_each_action_space_has_its_kind_of_distribution(space, name, sizes):
+    made = make_action_space(space)
+    assert (made.kind.name, made.kind.sizes) == (name, sizes)
+    sampled = made.kind.distribution(torch.zeros(4, made.kind.num_parameters)).sample(torch.Generator().manual_seed(0))
+    actions = made.for_env(sampled).numpy()
+    assert all(space.contains(action.astype(space.dtype)) for action in actions)
+
+
+def test_a_box_keeps_its_own_bounds_and_shape():
+    low, high = np.array([[-1.0, 0.0], [2.0, -np.inf]]), np.array([[1.0, 0.5], [3.0, np.inf]])
+    made = make_action_space(spaces.Box(low, high, dtype=np.float64))
+    assert made.shape == (2, 2) and made.low.dtype == torch.float32
+    assert made.low.tolist() == low.flatten().tolist() and made.high.tolist() == high.flatten().tolist()
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(0, 9, (2,), np.int64),
+        spaces.Box(0, 255, (2,), np.uint8),
+        spaces.Box(-1.0, 1.0, ()),
+        spaces.Tuple((spaces.Discrete(2), spaces.Discrete(2))),
+        spaces.Dict({"move": spaces.Discrete(2)}),
+        spaces.Text(4),
+    ],
+)
+def test_other_actions_are_refused_in_one_line(space):
+    with pytest.raises(ConfigError) as caught:
+        make_action_space(space)
+    (line,) = caught.value.faults
+    assert line.startswith("actions must be Discrete, MultiDiscrete, MultiBinary or a Box of floats, got ")
+
+
+def test_continuous_actions_meet_their_box_in_bounds_and_shape():
+    low, high = torch.tensor([-1.0, 0.0, 2.0, -9.0]), torch.tensor([1.0, 0.5, 3.0, 9.0])
+    space = ActionSpace(ActionKind("gaussian", (4,)), (2, 2), low, high)
+    actions = torch.tensor([[-5.0, 0.25, 9.0, 4.0], [0.5, -1.0, 0.0, -99.0]])
+    assert space.for_env(actions).tolist() == [[[-1.0, 0.25], [3.0, 4.0]], [[0.5, 0.0], [2.0, -9.0]]]
+
+
+def test_discrete_actions_reach_the_env_as_they_are():
+    actions = torch.tensor([[2, 0], [1, 1]])
+    assert ActionSpace(ActionKind("multi-categorical", (3, 2))).for_env(actions) is actions
+
+
+def normal(mean, log_std):
+    return reference.Independent(reference.Normal(mean, log_std.exp()), 1)
+
+
+@pytest.mark.usefixtures("in_float64")
+def test_views_of_choices_are_those_of_their_logits():
+    ours, theirs, actions = torch.randn(7, 4), torch.randn(7, 4), torch.arange(7) % 4
+    before, after = categorical_view(ours), categorical_view(theirs, actions)
+    expected = kl_divergence(reference.Categorical(logits=theirs), reference.Categorical(logits=ours))
+    torch.testing.assert_close(kl_of(after, before), expected)
+    assert policy_kl(before, after) == pytest.approx(expected.mean().item())
+    torch.testing.assert_close(after.log_probs, reference.Categorical(logits=theirs).log_prob(actions))
+    assert torch.equal(after.greedy_actions, theirs.argmax(-1))
+    assert before.log_probs is None and before.parameters.equal(ours)
+
+
+@pytest.mark.usefixtures("in_float64")
+@pytest.mark.parametrize("log_std_shape", [(7, 3), (3,)])
+def test_views_of_gaussians_are_those_of_their_means_and_deviations(log_std_shape):
+    means, log_stds = torch.randn(2, 7, 3), torch.randn(2, *log_std_shape)
+    actions = torch.randn(7, 3)
+    before, after = gaussian_view(means[0], log_stds[0]), gaussian_view(means[1], log_stds[1], actions)
+    expected = kl_divergence(normal(means[1], log_stds[1].expand(7, 3)), normal(means[0], log_stds[0].expand(7, 3)))
+    torch.testing.assert_close(kl_of(after, before), expected)
+    assert policy_kl(before, after) == pytest.approx(expected.mean().item())
+    torch.testing.assert_close(after.log_probs, normal(means[1], log_stds[1].expand(7, 3)).log_prob(actions))
+    assert torch.equal(after.greedy_actions, means[1])
+    assert before.log_probs is None
+
+
+def kl_of(one, other):
+    return one.kind.distribution(one.parameters).kl(other.kind.distribution(other.parameters))
+
+
+@pytest.mark.parametrize("view", [categorical_view, lambda numbers: gaussian_view(numbers, torch.zeros(4))])
+def test_a_view_is_a_copy_without_gradient(view):
+    numbers = torch.randn(5, 4, requires_grad=True)
+    seen = view(numbers)
+    parameters, greedy = seen.parameters.clone(), seen.greedy_actions.clone()
+    assert not seen.parameters.requires_grad
+    with torch.no_grad():
+        numbers.neg_()
+    assert torch.equal(seen.parameters, parameters) and torch.equal(seen.greedy_actions, greedy)

@@ -6,25 +6,20 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tolerances import rounding_of
 from torch import Generator, Tensor
 
+from swell.batch.signals import effective_sample_size
 from swell.learning.losses import (
     capped_behavior,
     clipped_surrogate,
-    clipped_surrogate_slopes,
     clipped_value_error,
     decoupled_clip,
-    effective_sample_size,
     ess_policy_loss,
     k3_penalty,
-    log_effective_sample_size,
     q_regression,
-    q_regression_slopes,
     squared_log_ratio,
     unclipped_surrogate,
     value_error,
-    value_error_slopes,
 )
 
 pytestmark = pytest.mark.portable
@@ -49,38 +44,6 @@ def gradient(losses: Tensor, inputs: Tensor) -> Tensor:
 def test_q_regression_looks_only_at_the_chosen_action():
     q_values = torch.tensor([[1.0, 5.0], [2.0, 7.0]])
     assert q_regression(q_values, torch.tensor([1, 0]), torch.tensor([2.0, 2.5])).tolist() == [9.0, 0.25]
-
-
-@pytest.mark.usefixtures("in_float64")
-def test_the_slopes_of_q_regression_are_its_gradients():
-    q_values = torch.randn(6, 3, requires_grad=True)
-    actions, targets = torch.tensor([0, 1, 2, 0, 1, 2]), torch.randn(6)
-    expected = q_regression(q_values, actions, targets)
-    losses, slopes = q_regression_slopes(q_values.detach(), actions, targets)
-    torch.testing.assert_close(losses, expected.detach())
-    torch.testing.assert_close(slopes, gradient(expected, q_values))
-
-
-@pytest.mark.parametrize("clip_range", [0.0, *CLIP_RANGES, math.inf])
-def test_the_slopes_of_the_clipped_surrogate_are_its_gradients(clip_range):
-    log_probs, _, behavior, advantages = random_batch()
-    expected = clipped_surrogate(log_probs, behavior, advantages, clip_range)
-    losses, slopes = clipped_surrogate_slopes(log_probs.detach(), behavior, advantages, clip_range)
-    torch.testing.assert_close(losses, expected.detach())
-    torch.testing.assert_close(slopes, gradient(expected, log_probs))
-
-
-@pytest.mark.parametrize("clip_range", [None, 0.2, 1.0])
-def test_the_slopes_of_value_errors_are_their_gradients(clip_range):
-    values, old_values, returns, _ = random_batch(spread=1.0)
-    old_values = None if clip_range is None else old_values
-    if old_values is None:
-        expected = value_error(values, returns)
-    else:
-        expected = clipped_value_error(values, old_values, returns, clip_range)
-    losses, slopes = value_error_slopes(values.detach(), returns, old_values, clip_range or 0.0)
-    torch.testing.assert_close(losses, expected.detach())
-    torch.testing.assert_close(slopes, gradient(expected, values))
 
 
 @pytest.mark.parametrize("clip_range", CLIP_RANGES)
@@ -183,84 +146,6 @@ def test_clipped_value_error_takes_the_worse_of_two_values(value, loss, slope):
     assert gradient(losses, values).item() == slope
 
 
-LOG_RATIOS = st.lists(st.floats(-20, 20), min_size=1, max_size=40).map(lambda numbers: torch.tensor(numbers).double())
-
-
-@pytest.mark.usefixtures("in_float64")
-def test_effective_sample_size_of_a_known_batch():
-    assert effective_sample_size(torch.tensor([4.0, 1.0, 1.0, 1.0]).log()).item() == pytest.approx(49 / 76)
-
-
-@given(LOG_RATIOS)
-def test_effective_sample_size_matches_the_definition(log_ratios):
-    ratios = log_ratios.exp()
-    expected = ratios.sum().square() / (len(ratios) * ratios.square().sum())
-    torch.testing.assert_close(effective_sample_size(log_ratios), expected)
-    torch.testing.assert_close(log_effective_sample_size(log_ratios), expected.log())
-
-
-@given(LOG_RATIOS, st.floats(-5, 5))
-def test_effective_sample_size_ignores_a_common_factor(log_ratios, shift):
-    torch.testing.assert_close(effective_sample_size(log_ratios + shift), effective_sample_size(log_ratios))
-
-
-@given(st.floats(-500, 500, width=32), st.integers(1, 50))
-def test_equal_ratios_are_all_effective(log_ratio, count):
-    assert effective_sample_size(torch.full((count,), log_ratio).double()).item() == pytest.approx(1.0)
-
-
-@given(st.integers(1, 20), st.integers(0, 20))
-def test_equal_ratios_among_zeros_are_the_effective_ones(count, others):
-    log_ratios = torch.cat([torch.zeros(count), torch.full((others,), -math.inf)]).double()
-    assert effective_sample_size(log_ratios).item() == pytest.approx(count / (count + others))
-
-
-@pytest.mark.parametrize(("spread", "expected"), [(0.1, 0.990), (0.2, 0.961), (0.5, 0.779), (1.0, 0.368)])
-def test_log_normal_ratios_have_the_sample_size_of_their_spread(spread, expected):
-    """Within four standard errors of Σρ², whose terms spread most."""
-    noise = torch.randn(1_000_000, generator=Generator().manual_seed(0), dtype=torch.float64)
-    error = math.sqrt(math.expm1(4 * spread**2) / len(noise))
-    assert effective_sample_size(spread * noise).item() == pytest.approx(math.exp(-(spread**2)), rel=4 * error)
-    assert math.exp(-(spread**2)) == pytest.approx(expected, abs=5e-4)
-
-
-@given(LOG_RATIOS, st.integers(1, 5), st.randoms())
-def test_effective_sample_size_depends_on_neither_order_nor_parts(log_ratios, num_parts, random):
-    order = random.sample(range(len(log_ratios)), len(log_ratios))
-    parts = log_ratios[order].tensor_split(num_parts)
-    sums = torch.stack([part.logsumexp(0) for part in parts if len(part)]).logsumexp(0)
-    squares = torch.stack([(2 * part).logsumexp(0) for part in parts if len(part)]).logsumexp(0)
-    pooled = 2 * sums - squares - math.log(len(log_ratios))
-    torch.testing.assert_close(log_effective_sample_size(log_ratios), pooled)
-    torch.testing.assert_close(log_effective_sample_size(log_ratios), log_effective_sample_size(log_ratios[order]))
-
-
-def test_huge_log_ratios_do_not_overflow():
-    assert effective_sample_size(torch.tensor([500.0, -500.0, 0.0, 500.0])).item() == pytest.approx(0.5)
-    assert effective_sample_size(torch.tensor([-500.0, -500.0])).item() == 1.0
-    losses = ess_policy_loss(torch.tensor([-1.0]), torch.tensor([-501.0]), torch.tensor([2.0]), torch.tensor(0.5))
-    assert losses.item() == 1.0
-
-
-@given(LOG_RATIOS)
-def test_effective_sample_size_stays_between_one_sample_and_all(log_ratios):
-    """In float32: both ends of the logarithm are clamped, and exp and 1/N round a little more."""
-    size = effective_sample_size(log_ratios.float()).item()
-    smallest = 1 / len(log_ratios)
-    assert smallest - rounding_of(smallest, math.log(len(log_ratios)) * smallest) <= size <= 1.0
-
-
-@pytest.mark.parametrize("count", [7, 12, 13])
-def test_rounding_does_not_lift_the_effective_sample_size_above_all_samples(count):
-    nearly_equal = torch.zeros(count)
-    nearly_equal[-1] = -(2.0**-12)
-    assert effective_sample_size(nearly_equal).item() <= 1.0
-
-
-def test_effective_sample_size_carries_no_gradient():
-    assert not effective_sample_size(torch.zeros(3, requires_grad=True)).requires_grad
-
-
 def test_on_its_own_data_the_ess_loss_has_the_gradient_of_reinforce():
     log_probs, _, _, advantages = random_batch()
     behavior = log_probs.detach().clone()
@@ -276,6 +161,11 @@ def test_ess_caps_large_ratios_and_keeps_small_ones_whatever_the_sign_of_the_adv
     behavior = log_probs.detach() - torch.tensor([0.25, 0.25, 3.0, 3.0]).log()
     losses = ess_policy_loss(log_probs, behavior, torch.tensor([2.0, -2.0, 2.0, -2.0]), torch.tensor(0.5))
     torch.testing.assert_close(gradient(losses, log_probs), torch.tensor([-0.5, 0.5, -1.0, 1.0]))
+
+
+def test_the_ess_loss_of_a_huge_ratio_does_not_overflow():
+    losses = ess_policy_loss(torch.tensor([-1.0]), torch.tensor([-501.0]), torch.tensor([2.0]), torch.tensor(0.5))
+    assert losses.item() == 1.0
 
 
 @pytest.mark.parametrize("log_ratio", [-30.0, -12.0, -5.0, 0.0, 5.0, 12.0])

@@ -1,4 +1,4 @@
-"""Minibatches, micro-batches and clipped steps."""
+"""Minibatches, micro-batches where memory runs out too, clipped steps, and means over all samples of an update."""
 
 import math
 
@@ -6,20 +6,31 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from policy_learners import learner_for, read_by, rollout_of, weights
+from scripted_envs import ScriptedEnvs
 from torch import Generator, nn
 
+from swell.algorithms import pqn
+from swell.config.learners import PolicySettings
 from swell.errors import DivergedError
+from swell.learning import policy_learner
+from swell.learning.distributions import ActionKind
 from swell.learning.optimize import (
     FlatAdam,
+    SampleMeans,
     accumulate_gradients,
     by_autograd,
     clipped_step,
     flat_parameters,
+    is_out_of_memory,
     shuffled_minibatches,
 )
 from swell.networks.actor_critics import make_actor_critic
+from swell.types import BatchPlan
 
 pytestmark = pytest.mark.portable
+
+CPU_MESSAGE = "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to"
 
 
 @given(st.integers(1, 300), st.integers(1, 40), st.integers(1, 3))
@@ -50,12 +61,107 @@ def test_micro_batches_give_the_gradient_of_the_whole_minibatch(micro_batch_size
     def sample_losses(chosen):
         return network(inputs[chosen]).square().squeeze(1)
 
-    whole = accumulate_gradients(by_autograd(sample_losses), torch.arange(32), 32)
+    nothing_yet = torch.zeros(0)
+    whole, _ = accumulate_gradients(by_autograd(sample_losses), torch.arange(32), 32, nothing_yet)
     expected = network.weight.grad.clone()
     network.zero_grad()
-    parts = accumulate_gradients(by_autograd(sample_losses), torch.arange(32), micro_batch_size)
+    parts, size = accumulate_gradients(by_autograd(sample_losses), torch.arange(32), micro_batch_size, nothing_yet)
     torch.testing.assert_close(network.weight.grad, expected)
     assert parts == pytest.approx(whole)
+    assert size == micro_batch_size
+
+
+class Tight:
+    """Losses of a linear network on a machine that has room for so many samples at once."""
+
+    def __init__(self, room, error=RuntimeError):
+        torch.manual_seed(0)
+        self.network, self.inputs = nn.Linear(3, 1), torch.randn(32, 3)
+        self.flat = flat_parameters(self.network)
+        self.room, self.error = room, error
+        self.sizes = []
+
+    def add_gradient(self, chosen, minibatch_size):
+        self.sizes.append(len(chosen))
+        raise_if_more(len(chosen), self.room, self.error)
+        return by_autograd(lambda rows: self.network(self.inputs[rows]).square().squeeze(1))(chosen, minibatch_size)
+
+
+def raise_if_more(count, room, error):
+    if count > room:
+        raise error(CPU_MESSAGE)
+
+
+@pytest.mark.usefixtures("in_float64")
+@pytest.mark.parametrize("error", [RuntimeError, MemoryError, torch.OutOfMemoryError])
+def test_a_gradient_that_did_not_fit_comes_in_smaller_parts(error):
+    everything, ample = torch.arange(32), Tight(room=32)
+    loss, size = accumulate_gradients(ample.add_gradient, everything, 32, ample.flat.grad)
+    assert size == 32
+    tight = Tight(room=9, error=error)
+    tight_loss, tight_size = accumulate_gradients(tight.add_gradient, everything, 32, tight.flat.grad)
+    assert tight_loss == pytest.approx(loss)
+    torch.testing.assert_close(tight.flat.grad, ample.flat.grad)
+    assert tight_size == 8
+    assert tight.sizes == [32, 16, 8, 8, 8, 8]
+
+
+@pytest.mark.usefixtures("in_float64")
+def test_what_was_added_before_it_failed_does_not_count_twice():
+    ample, tight = Tight(room=32), Tight(room=32)
+    everything = torch.arange(32)
+    accumulate_gradients(ample.add_gradient, everything, 32, ample.flat.grad)
+    calls = []
+
+    def fails_once_in_the_middle(chosen, minibatch_size):
+        calls.append(len(chosen))
+        if len(calls) == 2:
+            raise RuntimeError(CPU_MESSAGE)
+        return tight.add_gradient(chosen, minibatch_size)
+
+    accumulate_gradients(fails_once_in_the_middle, everything, 16, tight.flat.grad)
+    assert calls == [16, 16, 8, 8, 8, 8]
+    torch.testing.assert_close(tight.flat.grad, ample.flat.grad)
+
+
+def test_a_single_sample_that_does_not_fit_is_an_error():
+    tight = Tight(room=0)
+    with pytest.raises(RuntimeError, match="can't allocate"):
+        accumulate_gradients(tight.add_gradient, torch.arange(32), 4, tight.flat.grad)
+    assert tight.sizes == [4, 2, 1]
+
+
+def test_other_errors_are_not_about_memory():
+    def broken(chosen, minibatch_size):
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    with pytest.raises(RuntimeError, match="multiplied"):
+        accumulate_gradients(broken, torch.arange(8), 4, torch.zeros(1))
+    assert not is_out_of_memory(ValueError("out of memory"))
+
+
+@pytest.mark.usefixtures("in_float64")
+@pytest.mark.parametrize("algorithm", ["pqn", "ppo", "ppo-ewma", "ppg", "ess"])
+def test_a_learner_steps_back_and_goes_on(algorithm, monkeypatch):
+    """The first pass of more than five samples through the network fails; the update ends like one in small parts."""
+    fields = read_by(algorithm, phase_env_steps=10**6)
+    steady = learner_for(ScriptedEnvs(), algorithm, micro_batch_size=5, **fields)
+    struck = learner_for(ScriptedEnvs(), algorithm, micro_batch_size=10, **fields)
+    rollout = rollout_of(steady, ScriptedEnvs())
+    plan = BatchPlan(20, 2, 4)
+    steady.update(rollout, plan, 0.0)
+
+    def accumulate(add_gradient, minibatch, micro_batch_size, gradient):
+        def tight(chosen, minibatch_size):
+            raise_if_more(len(chosen), 5, RuntimeError)
+            return add_gradient(chosen, minibatch_size)
+
+        return accumulate_gradients(tight, minibatch, micro_batch_size, gradient)
+
+    monkeypatch.setattr(pqn if algorithm == "pqn" else policy_learner, "accumulate_gradients", accumulate)
+    struck.update(rollout, plan, 0.0)
+    assert struck.micro_batch_size == 5
+    torch.testing.assert_close(weights(struck), weights(steady))
 
 
 def one_parameter(gradient):
@@ -92,7 +198,8 @@ def test_a_gradient_within_the_limit_is_not_cut(limit):
 def pictures_policy():
     """An actor-critic with a convolution whose weights lie channels-last."""
     torch.manual_seed(0)
-    return make_actor_critic("minatar-cnn", (4, 10, 10), "categorical", 3, "shared", (8,), "channels", "relu", 0, False)
+    settings = PolicySettings(network="minatar-cnn", architecture="shared", norm_over="channels")
+    return make_actor_critic(settings, (4, 10, 10), ActionKind("categorical", (3,)))
 
 
 def loss_of(network, pictures):
@@ -196,3 +303,21 @@ def test_a_restored_optimizer_goes_on_as_the_one_it_was_saved_from():
             vector.grad = gradient
             each.step()
     assert torch.equal(parameter, twin)
+
+
+def test_every_sample_counts_the_same_whatever_its_minibatch():
+    means = SampleMeans()
+    means.add(loss=torch.tensor([1.0, 2.0, 3.0]), kl=torch.tensor([4.0]))
+    means.add(loss=torch.tensor([10.0]))
+    assert means.mean("loss") == pytest.approx(4.0)
+    assert means.means() == pytest.approx({"loss": 4.0, "kl": 4.0})
+
+
+def test_sample_means_keep_no_graph():
+    means, losses = SampleMeans(), torch.ones(3, requires_grad=True)
+    means.add(loss=losses.square())
+    assert not means._sums["loss"].requires_grad
+
+
+def test_what_was_never_counted_is_absent():
+    assert SampleMeans().means() == {}

@@ -50,7 +50,7 @@ def test_advantages_are_the_discounted_sum_of_errors(next_step, staleness, trunc
     learner = learner_for(envs, discount=DISCOUNT, trace_decay=TRACE_DECAY, **fields)
     rollout = rollout_of(learner, envs, 30)
     assert rollout.truncated.any() and rollout.terminated.any() and rollout.valid.all() != next_step
-    batch = learner.preparation.peek(rollout)
+    batch = learner.peek(rollout)
     expected = slow_advantages(learner, rollout, truncation_is_termination, rollout.rewards).flatten()
     torch.testing.assert_close(batch.advantages[batch.indices], expected[batch.indices])
     assert batch.indices.tolist() == rollout.valid.flatten().nonzero().squeeze(1).tolist()
@@ -61,7 +61,7 @@ def test_advantages_and_values_make_the_returns():
     envs = ScriptedEnvs()
     learner = learner_for(envs, trace_decay=1.0)
     rollout = rollout_of(learner, envs, 3)  # one whole episode of env 0, whose rewards are 1, 2, 3
-    batch = learner.preparation.peek(rollout)
+    batch = learner.peek(rollout)
     torch.testing.assert_close(batch.advantages + batch.values, batch.returns)
     observed = [1 + DISCOUNT * (2 + DISCOUNT * 3), 2 + DISCOUNT * 3, 3]
     assert batch.returns.view(3, 2)[:, 0].tolist() == pytest.approx(observed)
@@ -73,7 +73,7 @@ def test_rewards_are_scaled_before_they_are_summed():
     envs = ScriptedEnvs()
     learner = learner_for(envs, normalize_rewards=True, reward_scale=0.5)
     rollout = rollout_of(learner, envs)
-    batch = learner.preparation.batch(rollout)
+    batch = learner.prepare(rollout)
     running, returns = [0.0, 0.0], []
     for step in range(20):
         for env in range(2):
@@ -90,19 +90,19 @@ def test_a_peek_at_a_batch_remembers_nothing():
     envs = ScriptedEnvs()
     learner = learner_for(envs, normalize_rewards=True)
     rollout = rollout_of(learner, envs)
-    before = learner.preparation.state_dict()["reward_scaler"]
-    first = learner.preparation.peek(rollout)
-    assert learner.preparation.state_dict()["reward_scaler"]["count"] == before["count"] == 0
-    learner.preparation.batch(rollout)
-    assert learner.preparation.state_dict()["reward_scaler"]["count"] == 40
-    assert not torch.equal(learner.preparation.peek(rollout).returns, first.returns)
+    before = learner.state_dict()["reward_scaler"]
+    first = learner.peek(rollout)
+    assert learner.state_dict()["reward_scaler"]["count"] == before["count"] == 0
+    learner.prepare(rollout)
+    assert learner.state_dict()["reward_scaler"]["count"] == 40
+    assert not torch.equal(learner.peek(rollout).returns, first.returns)
 
 
 def test_fresh_rollouts_are_not_judged_twice():
     envs = ScriptedEnvs()
     learner = learner_for(envs)
     rollout = rollout_of(learner, envs)
-    batch = learner.preparation.peek(rollout)
+    batch = learner.peek(rollout)
     assert batch.recent_log_probs is batch.behavior_log_probs
     assert torch.equal(batch.values, rollout.recorded["values"].flatten())
 
@@ -115,11 +115,11 @@ def test_stale_rollouts_are_judged_by_the_present_network():
     with torch.no_grad():
         learner.network.policy_head.bias[0] += 1.0
         learner.network.value_head.bias += 1.0
-    batch = learner.preparation.peek(rollout)
-    kind, actions = learner.actor.space.kind, rollout.actions.flatten()
+    batch = learner.peek(rollout)
+    kind, actions = learner.space.kind, rollout.actions.flatten()
     acted = kind.distribution(rollout.recorded["parameters"].flatten(0, 1)).log_prob(actions)
     torch.testing.assert_close(batch.behavior_log_probs, acted)
-    now = kind.distribution(learner.policy_parameters(rollout.states)).log_prob(actions)
+    now = kind.distribution(learner.parameters(rollout.states)).log_prob(actions)
     torch.testing.assert_close(batch.recent_log_probs, now)
     assert (now - acted).abs().min() > 0.1
     torch.testing.assert_close(batch.values, rollout.recorded["values"].flatten() + 1.0)

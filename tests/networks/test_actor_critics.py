@@ -6,42 +6,33 @@ import pytest
 import torch
 from torch import nn
 
+from swell.config.learners import PolicySettings
 from swell.errors import ConfigError
+from swell.learning.distributions import ActionKind
 from swell.networks.actor_critics import make_actor_critic
 from swell.networks.encoders import ImpalaEncoder
 
 pytestmark = pytest.mark.portable
 
 ARCHITECTURES = ["dual", "shared", "detached"]
-KINDS = [("categorical", 5), ("multi-categorical", 7), ("gaussian", 6)]
+CATEGORICAL = ActionKind("categorical", (5,))
+PROCGEN = ActionKind("categorical", (15,))
+KINDS = [(CATEGORICAL, 5), (ActionKind("multi-categorical", (3, 4)), 7), (ActionKind("gaussian", (3,)), 6)]
 
 
 def actor_critic(
-    name="mlp",
-    shape=(4,),
-    kind="categorical",
-    num_parameters=5,
-    architecture="dual",
-    hidden=(16, 16),
-    norm_over="none",
-    activation="tanh",
-    initial_log_std=-0.5,
-    normalize=False,
-    auxiliary_head=False,
+    name="mlp", shape=(4,), kind=CATEGORICAL, architecture="dual", norm_over="none", normalize=False, **heads
 ):
-    return make_actor_critic(
-        name,
-        shape,
-        kind,
-        num_parameters,
-        architecture,
-        hidden,
-        norm_over,
-        activation,
-        initial_log_std,
-        normalize,
-        auxiliary_head=auxiliary_head,
+    settings = PolicySettings(
+        network=name,
+        architecture=architecture,
+        hidden=(16, 16),
+        norm_over=norm_over,
+        activation="tanh",
+        initial_log_std=-0.5,
+        normalize_observations=normalize,
     )
+    return make_actor_critic(settings, shape, kind, **heads)
 
 
 def trained_by(network, loss):
@@ -59,9 +50,7 @@ def trained_by(network, loss):
 @pytest.mark.parametrize(("kind", "num_parameters"), KINDS)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_architecture_gives_parameters_and_values_of_each_state(architecture, kind, num_parameters, normalize):
-    network = actor_critic(
-        kind=kind, num_parameters=num_parameters, architecture=architecture, normalize=normalize, auxiliary_head=True
-    )
+    network = actor_critic(kind=kind, architecture=architecture, normalize=normalize, auxiliary_head=True)
     observations = torch.randn(3, 4)
     parameters, values = network(observations)
     assert (parameters.shape, values.shape) == ((3, num_parameters), (3,))
@@ -109,7 +98,7 @@ def test_the_value_loss_trains(architecture, parts):
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_the_policy_loss_trains_the_policy_alone(architecture):
-    network = actor_critic(kind="gaussian", num_parameters=4, architecture=architecture, auxiliary_head=True)
+    network = actor_critic(kind=ActionKind("gaussian", (2,)), architecture=architecture, auxiliary_head=True)
     parts = {"policy_encoder", "policy_head", "log_std"}
     observations = torch.randn(8, 4)
     assert trained_by(network, network(observations)[0].square().sum()) == parts
@@ -150,7 +139,7 @@ def test_the_two_encoders_of_a_dual_network_begin_different():
 
 
 def test_log_std_is_one_learned_vector_for_all_states():
-    network = actor_critic(kind="gaussian", num_parameters=6, initial_log_std=-0.5)
+    network = actor_critic(kind=ActionKind("gaussian", (3,)))
     parameters = network.policy(torch.randn(8, 4))
     assert parameters[:, 3:].equal(torch.full((8, 3), -0.5))
     assert len(parameters[:, :3].unique(dim=0)) == 8
@@ -184,7 +173,7 @@ def test_weights_begin_orthogonal_with_the_gain_of_their_place(name, shape, norm
 
 @pytest.mark.usefixtures("in_float64")
 def test_the_impala_network_keeps_its_own_initialisation_and_has_heads_of_length_a_tenth():
-    network = actor_critic("impala-cnn", (64, 64, 3), num_parameters=15, auxiliary_head=True)
+    network = actor_critic("impala-cnn", (64, 64, 3), PROCGEN, auxiliary_head=True)
     assert isinstance(network.policy_encoder[1], ImpalaEncoder)
     dense = network.policy_encoder[1].dense
     torch.testing.assert_close(dense.weight.detach().norm(dim=1), torch.full((256,), 1.4))
@@ -194,7 +183,7 @@ def test_the_impala_network_keeps_its_own_initialisation_and_has_heads_of_length
 
 
 def test_a_dual_impala_network_has_two_encoders_of_the_published_size():
-    network = actor_critic("impala-cnn", (64, 64, 3), num_parameters=15)
+    network = actor_critic("impala-cnn", (64, 64, 3), PROCGEN)
     heads = 15 * 257 + 257
     assert sum(parameter.numel() for parameter in network.parameters()) == 2 * 622_144 + heads
 
@@ -226,7 +215,7 @@ def test_statistics_are_not_trained():
 
 @pytest.mark.parametrize("name", ["pqn-l", "pqn-xl"])
 def test_a_q_network_is_refused_in_one_line(name):
-    message = f"network {name} is a Q-network; for ppo choose auto, mlp, minatar-cnn, nature-cnn or impala-cnn"
+    message = f"network {name} is a Q-network; for ppo choose mlp, minatar-cnn, nature-cnn or impala-cnn"
     with pytest.raises(ConfigError) as error:
         actor_critic(name, (4, 84, 84))
     assert str(error.value) == message
@@ -234,5 +223,5 @@ def test_a_q_network_is_refused_in_one_line(name):
 
 @pytest.mark.parametrize(("name", "shape"), [("impala-cnn", (4,)), ("nature-cnn", (3, 20, 20))])
 def test_a_network_that_does_not_fit_the_observation_is_refused_in_words(name, shape):
-    with pytest.raises(ConfigError, match=f"network {name} needs pictures"):
+    with pytest.raises(ConfigError, match=f"network {name} needs images"):
         actor_critic(name, shape)

@@ -5,6 +5,7 @@ import torch
 from tolerances import rounding_of
 from torch import nn
 
+from swell.config.learners import PQNSettings
 from swell.errors import ConfigError
 from swell.networks.encoders import WIDE_CONVOLUTIONS, ImageEncoder, MultiSkipEncoder, as_float
 from swell.networks.q_networks import make_q_network, resolve_network
@@ -14,8 +15,8 @@ pytestmark = pytest.mark.portable
 ATARI = (4, 84, 84)
 
 
-def q_network(name, shape, num_actions, hidden=(128, 128), norm_over="channels", head="original"):
-    return make_q_network(name, shape, num_actions, hidden, norm_over, head)
+def q_network(name, shape, num_actions, **fields):
+    return make_q_network(PQNSettings(network=name, **fields), shape, num_actions)
 
 
 def parameters(network):
@@ -34,7 +35,7 @@ def parameters(network):
     ],
 )
 def test_atari_networks_have_the_published_number_of_parameters(name, norm_over, head, count):
-    assert parameters(q_network(name, ATARI, 18, norm_over=norm_over, head=head)) == count
+    assert parameters(q_network(name, ATARI, 18, norm_over=norm_over, multi_skip_head=head)) == count
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,7 @@ def test_auto_fits_the_network_to_the_observation(shape, dtype, name):
 def test_the_first_predictions_are_finite_and_tell_observations_apart(name, head):
     torch.manual_seed(0)
     observations = torch.randint(0, 256, (3, *ATARI), dtype=torch.uint8)
-    q_values = q_network(name, ATARI, 6, head=head)(observations)
+    q_values = q_network(name, ATARI, 6, multi_skip_head=head)(observations)
     assert q_values.isfinite().all()
     assert q_values[0].tolist() != q_values[1].tolist()
 
@@ -67,7 +68,7 @@ def test_every_block_gets_the_projected_features_again():
 @pytest.mark.usefixtures("in_float64")
 def test_the_release_head_makes_q_values_that_sum_to_zero():
     observations = torch.randint(0, 256, (3, *ATARI), dtype=torch.uint8)
-    q_values = q_network("pqn-l", ATARI, 6, head="release")(observations)
+    q_values = q_network("pqn-l", ATARI, 6, multi_skip_head="release")(observations)
     torch.testing.assert_close(q_values.sum(dim=1), torch.zeros(3))
 
 
@@ -86,7 +87,7 @@ def test_pictures_with_channels_last_are_turned_round():
     [("pqn-l", (4,)), ("nature-cnn", (4, 10, 10)), ("minatar-cnn", (2, 2, 2)), ("impala-cnn", (4, 7, 9))],
 )
 def test_a_network_that_does_not_fit_the_observation_is_refused_in_words(name, shape):
-    with pytest.raises(ConfigError, match=f"network {name} needs pictures"):
+    with pytest.raises(ConfigError, match=f"network {name} needs images"):
         q_network(name, shape, 3)
 
 
@@ -118,7 +119,8 @@ def test_checkpoints_of_pqn_networks_still_fit():
 def test_a_seed_gives_the_weights_it_gave_in_the_first_release(name, shape, norm_over, head, total, absolute_total):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(7)
-        weights = q_network(name, shape, 3, (32, 16), norm_over, head).state_dict().values()
+        network = q_network(name, shape, 3, hidden=(32, 16), norm_over=norm_over, multi_skip_head=head)
+        weights = network.state_dict().values()
     # Not bitwise: the last digits of normal draws and of QR decompositions, which make orthogonal weights, are the
     # processor's. They take a few dozen operations for each weight.
     digits = rounding_of(absolute_total, roundings=32)
@@ -127,7 +129,7 @@ def test_a_seed_gives_the_weights_it_gave_in_the_first_release(name, shape, norm
 
 
 def test_a_q_network_can_do_without_norms_and_with_tanh():
-    network = make_q_network("mlp", (4,), 3, (8, 8), "none", "original", activation="tanh")
+    network = q_network("mlp", (4,), 3, hidden=(8, 8), norm_over="none", activation="tanh")
     kinds = [type(part) for part in network.modules() if not list(part.children())]
     assert kinds == [nn.Linear, nn.Tanh, nn.Linear, nn.Tanh, nn.Linear]
 

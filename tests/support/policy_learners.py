@@ -1,14 +1,16 @@
 """Policy learners on envs whose every step is known, and such envs for joint and for continuous actions."""
 
+import dataclasses
+
 import numpy as np
 import torch
 from gymnasium import spaces
 from scripted_envs import IdentityEnvs, ScriptedEnvs
 
 from swell.collect.collector import Collector
-from swell.config.run_config import RunConfig
+from swell.config.run_config import ALGORITHMS, RunConfig
 from swell.envs import EnvStep
-from swell.runs.learners import make_learner
+from swell.runs.build import make_learner
 
 CPU = torch.device("cpu")
 FOREVER = 10**9
@@ -32,14 +34,22 @@ SMALL = {
 }
 
 
+def read_by(algorithm, **fields):
+    """Those of these fields that the algorithm reads, and all that concern no learner."""
+    of_learners = {field.name for kind in ALGORITHMS.values() for field in dataclasses.fields(kind)}
+    read = {field.name for field in dataclasses.fields(ALGORITHMS[algorithm])}
+    return {name: value for name, value in fields.items() if name in read or name not in of_learners}
+
+
 def config_for(envs, algorithm="ppo", **fields):
-    return RunConfig(**{"env": "scripted", "algorithm": algorithm, "num_envs": envs.num_envs, **SMALL, **fields})
+    small = read_by(algorithm, **SMALL)
+    return RunConfig(**{"env": "scripted", "algorithm": algorithm, "num_envs": envs.num_envs, **small, **fields})
 
 
 def learner_for(envs, algorithm="ppo", **fields):
     """A small learner for these envs; equal arguments make equal learners."""
     config = config_for(envs, algorithm, **fields)
-    return make_learner(config, envs.observation_space.shape, envs.action_space, CPU)
+    return make_learner(config, envs.observation_space, envs.action_space, CPU)
 
 
 def rollout_of(learner, envs, horizon=20):

@@ -4,6 +4,7 @@ import math
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from gymnasium.spaces import Discrete, Space
 from torch import Generator, Tensor, nn
@@ -28,7 +29,7 @@ from swell.learning.optimize import (
 )
 from swell.learning.schedules import linear
 from swell.learning.targets import rollout_returns
-from swell.networks.encoders import seeded
+from swell.networks.encoders import seeded, tried
 from swell.networks.q_networks import make_q_network
 from swell.types import BatchPlan, PolicyView, Rollout, SampleLosses
 
@@ -50,7 +51,7 @@ class PQN:
         action_space: Space,
         settings: PQNSettings | None = None,
         *,
-        network: nn.Module | None = None,
+        network: nn.Module | str | None = None,
         reference: BatchSizes | None = None,
         seed: int = 1,
         device: torch.device | str = "cpu",
@@ -58,6 +59,8 @@ class PQN:
     ) -> None:
         if not isinstance(action_space, Discrete):
             raise ConfigError(f"pqn needs a Discrete action space, got {action_space}; try --algorithm ppo")
+        if isinstance(network, str):
+            network, fields["network"] = None, network
         self.settings = with_fields(PQNSettings, settings, fields)
         if reference is None and (self.settings.invariance == "on" or self.settings.learning_rate_rule == "sqrt"):
             raise ConfigError("invariance and learning_rate_rule sqrt need `reference`, the BatchSizes tuned at")
@@ -65,6 +68,8 @@ class PQN:
         if network is None:
             shape = observation_space.shape or ()
             network = seeded(seed, lambda: make_q_network(self.settings, shape, self._num_actions))
+        else:
+            _require_q_values(network, observation_space, self._num_actions)
         self.network = network.to(device)
         self.micro_batch_size = self.settings.micro_batch_size
         self.gradient_steps = 0
@@ -167,3 +172,13 @@ class PQN:
         self.gradient_steps = state["gradient_steps"]
         self._exploration.set_state(state["exploration"])
         self._shuffle.set_state(state["shuffle"])
+
+
+def _require_q_values(network: nn.Module, observation_space: Space, num_actions: int) -> None:
+    observations = torch.from_numpy(np.zeros((1, *(observation_space.shape or ())), observation_space.dtype))
+    device = next((parameter.device for parameter in network.parameters()), None)
+    outputs = tried(network, observations.to(device))
+    if outputs != (1, num_actions):
+        raise ConfigError(
+            f"the network must map observations [B, ...] to Q-values [B, {num_actions}], got {list(outputs)}"
+        )

@@ -55,14 +55,40 @@ def chain_of(*modules: nn.Module) -> Chain | None:
 
     Each parameter needs its `.grad`, and neither may be replaced afterwards; see `flat_parameters`.
     """
-    layers = [_layer(module) for module in _unrolled(modules)]
-    return None if None in layers else Chain(cast("list[Layer]", layers))
+    layers = [_layer(module) if _is_plain(module) else None for module in _unrolled(modules)]
+    if None in layers or not _may_work_in_place(layers):
+        return None
+    return Chain(cast("list[Layer]", layers))
+
+
+def _is_plain(module: nn.Module) -> bool:
+    """Of exactly a kind that is known, since a subclass may do something else, with all parameters in training."""
+    if type(module) is NormedMap:
+        return _is_plain(module.norm)
+    if isinstance(module, nn.Linear | nn.Conv2d | nn.LayerNorm):
+        parameters = cast("list[nn.Parameter | None]", [module.weight, module.bias])
+        if not all(parameter is not None and parameter.requires_grad for parameter in parameters):
+            return False
+    return type(module) in LAYERS
+
+
+def _may_work_in_place(layers: "Sequence[Layer | None]") -> bool:
+    """Whether what an activation overwrites is neither the observations nor kept by the layer before it."""
+    before = (None, *layers)
+    return all(
+        isinstance(earlier, _Linear | _Convolution | _Norm)
+        for earlier, layer in zip(before, layers, strict=False)
+        if isinstance(layer, _ReLU | _Tanh)
+    )
 
 
 def _unrolled(modules: Sequence[nn.Module]) -> list[nn.Module]:
     """Encoders and sequences become their parts, with what their `forward` does between them."""
     unrolled: list[nn.Module] = []
     for module in modules:
+        if type(module) not in (nn.Sequential, VectorEncoder, ImageEncoder, nn.Identity):
+            unrolled.append(module)
+            continue
         match module:
             case nn.Sequential():
                 unrolled += _unrolled(list(module))
@@ -134,6 +160,21 @@ class _Flattened(nn.Module):
 
     def backward(self, slopes: Tensor, tape: Tape, wanted: bool) -> Tensor:
         return slopes.view(tape.pop()).permute(0, 3, 1, 2)
+
+
+LAYERS = (
+    _Vectors,
+    _Images,
+    _Flattened,
+    ChannelsFirst,
+    nn.Linear,
+    nn.Conv2d,
+    nn.LayerNorm,
+    NormedMap,
+    nn.ReLU,
+    nn.Tanh,
+)
+"""The kinds of modules that `_layer` knows."""
 
 
 class _Trained:
@@ -281,6 +322,8 @@ def policy_chain_of(network: ActorCritic) -> PolicyChain | None:
     def chain(*modules: nn.Module | None) -> Chain | None:
         return chain_of(*(module for module in modules if module is not None))
 
+    if type(network) is not ActorCritic or (network.log_std is not None and not network.log_std.requires_grad):
+        return None
     is_dual = network.value_encoder is not None
     trunk = None if is_dual else chain(network.policy_encoder)
     policy = chain(network.policy_encoder if is_dual else None, network.policy_head)

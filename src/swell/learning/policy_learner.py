@@ -49,12 +49,14 @@ class PolicyLearner(Generic[SettingsKind]):
         action_space: Space,
         settings: SettingsKind | None = None,
         *,
-        network: ActorCritic | None = None,
+        network: ActorCritic | str | None = None,
         reference: BatchSizes | None = None,
         seed: int = 1,
         device: torch.device | str = "cpu",
         **fields: Any,
     ) -> None:
+        if isinstance(network, str):
+            network, fields["network"] = None, network
         self.settings: SettingsKind = with_fields(self.settings_kind, settings, fields)  # pyright: ignore[reportAttributeAccessIssue]
         self.space = make_action_space(action_space, device)
         if network is None:

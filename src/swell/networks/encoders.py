@@ -1,5 +1,6 @@
 """Encoders: from observations in the env's own dtype to a feature vector."""
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -81,17 +82,27 @@ class VectorEncoder(nn.Module):
         return self.blocks(as_float(observations).flatten(1))
 
 
+@torch.no_grad()
+def tried(network: nn.Module, observations: Tensor) -> tuple[int, ...]:
+    """The shape of what a network of the user's own makes of observations; where it cannot, its error in one line."""
+    try:
+        # A copy: to try a network must change nothing in it.
+        return tuple(copy.deepcopy(network).eval()(observations).shape)
+    except Exception as error:
+        shape, words = list(observations.shape), str(error).partition("\n")[0] or type(error).__name__
+        raise ConfigError(f"the network cannot take observations of shape {shape}: {words}") from error
+
+
 class OwnEncoder(nn.Module):
     """An encoder of the user's own, which is given observations as float32, bytes in [0, 1]."""
 
     def __init__(self, encoder: nn.Module, shape: Sequence[int]) -> None:
         super().__init__()
         self.encoder = encoder
-        with torch.no_grad():
-            features: Tensor = encoder(torch.zeros(1, *shape))
-        if features.dim() != 2:
-            raise ConfigError(f"the network must map observations [B, ...] to features [B, F], got {features.shape}")
-        self.features = features.shape[1]
+        outputs = tried(encoder, torch.zeros(1, *shape))
+        if len(outputs) != 2:
+            raise ConfigError(f"the network must map observations [B, ...] to features [B, F], got {list(outputs)}")
+        self.features = outputs[1]
 
     def forward(self, observations: Tensor) -> Tensor:
         return self.encoder(as_float(observations))

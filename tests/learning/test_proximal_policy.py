@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Generator, nn
 
-from swell.learning.weight_average import WeightAverage
+from swell.learning.proximal_policy import WeightAverage
 from swell.runs.state_tree import decode_tree, encode_tree
 
 pytestmark = pytest.mark.portable
