@@ -19,7 +19,7 @@ from policy_learners import (
 from scripted_envs import IdentityEnvs, ScriptedEnvs
 
 from swell.collect.collector import Collector
-from swell.kernels import gradients
+from swell.learning import written_objectives
 from swell.learning.losses import clipped_value_error, value_error
 from swell.types import BatchPlan
 
@@ -87,13 +87,13 @@ def advantages_trained_on(monkeypatch, norm, micro_batch_size):
     """What the loss got in an epoch of four minibatches, as (advantages of each minibatch, unscaled advantages)."""
     envs, seen = ScriptedEnvs(num_envs=4), []
     learner = learner_for(envs, advantage_norm=norm, micro_batch_size=micro_batch_size)
-    original = gradients.clipped_surrogate_slopes
+    original = written_objectives.clipped_surrogate_slopes
 
     def spy(log_probs, behavior, advantages, clip_range):
         seen.append(advantages.clone())
         return original(log_probs, behavior, advantages, clip_range)
 
-    monkeypatch.setattr(gradients, "clipped_surrogate_slopes", spy)
+    monkeypatch.setattr(written_objectives, "clipped_surrogate_slopes", spy)
     rollout = rollout_of(learner, envs)
     plain = learner.peek(rollout).advantages
     learner.update(rollout, BatchPlan(20, 1, 4), 0.0)
@@ -246,7 +246,7 @@ def test_the_scale_of_rewards_is_saved():
     learner.update(collector.collect(learner, 20, FOREVER), plan, 0.0)
     state = learner.state_dict()
     restored.load_state_dict(state)
-    forgetful.load_state_dict({**state, "reward_scaler": forgetful.state_dict()["reward_scaler"]})
+    forgetful.load_state_dict({**state, "reward_normalizer": forgetful.state_dict()["reward_normalizer"]})
     rollout = collector.collect(learner, 20, FOREVER)
     returns = [each.prepare(rollout).returns for each in (learner, restored, forgetful)]
     assert torch.equal(returns[0], returns[1])

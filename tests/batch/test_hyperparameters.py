@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-
 from swell.batch.hyperparameters import Hyperparameters, hyperparameters
+
 from swell.batch.rules import BatchSizes, Tuned, adjusted
 from swell.config.run_config import RunConfig
 from swell.presets import make_config

@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as hnp
 from tolerances import rounding_of
 from torch import Generator
 
-from swell.learning.advantages import AdvantageMoments, RewardScaler, normalized
+from swell.learning.advantages import AdvantageMoments, RewardNormalizer, normalized
 from swell.runs.state_tree import decode_tree, encode_tree
 
 pytestmark = pytest.mark.portable
@@ -135,7 +135,7 @@ def slow_returns(rewards, ended, valid):
 
 
 def scaler_after(*rollouts):
-    scaler = RewardScaler(DISCOUNT)
+    scaler = RewardNormalizer(DISCOUNT)
     for rollout in rollouts:
         scaler.observe(*rollout)
     return scaler
@@ -145,7 +145,7 @@ def scaler_after(*rollouts):
 def test_rewards_are_divided_by_the_spread_of_running_returns(rollout):
     scaler = scaler_after(rollout)
     expected = rollout[0].numpy() / (np.std(slow_returns(*rollout)) + 1e-8)
-    np.testing.assert_allclose(scaler.scale(rollout[0]).numpy(), expected.clip(-10, 10), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(scaler.normalize(rollout[0]).numpy(), expected.clip(-10, 10), rtol=1e-6, atol=1e-6)
 
 
 @given(rollouts(), st.data())
@@ -153,7 +153,7 @@ def test_a_rollout_in_two_parts_counts_as_one(rollout, data):
     cut = data.draw(st.integers(1, rollout[0].shape[0] - 1))
     parts = [tuple(part[:cut] for part in rollout), tuple(part[cut:] for part in rollout)]
     whole, split = scaler_after(rollout), scaler_after(*parts)
-    torch.testing.assert_close(split.scale(rollout[0]), whole.scale(rollout[0]), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(split.normalize(rollout[0]), whole.normalize(rollout[0]), rtol=1e-6, atol=1e-6)
 
 
 def random_rollout(horizon, num_envs, seed):
@@ -169,16 +169,16 @@ def test_statistics_are_of_all_time():
     together = tuple(torch.cat(tensors) for tensors in zip(*parts, strict=True))
     rewards = together[0]
     expected = rewards / np.std(slow_returns(*together))
-    torch.testing.assert_close(scaler_after(*parts).scale(rewards), expected.clamp(-10, 10))
+    torch.testing.assert_close(scaler_after(*parts).normalize(rewards), expected.clamp(-10, 10))
 
 
 def test_a_restored_scaler_goes_on_as_the_original():
-    original, restored = scaler_after(random_rollout(20, 3, 0)), RewardScaler(DISCOUNT)
+    original, restored = scaler_after(random_rollout(20, 3, 0)), RewardNormalizer(DISCOUNT)
     restored.load_state_dict(through_a_checkpoint(original.state_dict()))
     following = random_rollout(20, 3, 1)
     original.observe(*following)
     restored.observe(*following)
-    assert torch.equal(original.scale(following[0]), restored.scale(following[0]))
+    assert torch.equal(original.normalize(following[0]), restored.normalize(following[0]))
 
 
 def test_a_saved_state_does_not_change_with_its_scaler():
@@ -191,15 +191,15 @@ def test_a_saved_state_does_not_change_with_its_scaler():
 
 def test_before_any_observation_rewards_stay_as_they_are():
     rewards = torch.tensor([[100.0, -0.5]])
-    assert torch.equal(RewardScaler(DISCOUNT).scale(rewards), rewards)
+    assert torch.equal(RewardNormalizer(DISCOUNT).normalize(rewards), rewards)
     nothing = torch.zeros(1, 2, dtype=torch.bool)
-    assert torch.equal(scaler_after((rewards, nothing, nothing)).scale(rewards), rewards)
+    assert torch.equal(scaler_after((rewards, nothing, nothing)).normalize(rewards), rewards)
 
 
 def test_scaling_changes_no_statistic_and_keeps_signs():
     scaler = scaler_after(random_rollout(50, 2, 0))
     rewards = torch.tensor([[1e9, -1e9], [0.1, -0.1]])
-    first = scaler.scale(rewards)
-    assert torch.equal(first, scaler.scale(rewards))
+    first = scaler.normalize(rewards)
+    assert torch.equal(first, scaler.normalize(rewards))
     assert torch.equal(first.sign(), rewards.sign())
     assert first[0].tolist() == [10.0, -10.0]

@@ -90,11 +90,11 @@ def test_a_peek_at_a_batch_remembers_nothing():
     envs = ScriptedEnvs()
     learner = learner_for(envs, normalize_rewards=True)
     rollout = rollout_of(learner, envs)
-    before = learner.state_dict()["reward_scaler"]
+    before = learner.state_dict()["reward_normalizer"]
     first = learner.peek(rollout)
-    assert learner.state_dict()["reward_scaler"]["count"] == before["count"] == 0
+    assert learner.state_dict()["reward_normalizer"]["count"] == before["count"] == 0
     learner.prepare(rollout)
-    assert learner.state_dict()["reward_scaler"]["count"] == 40
+    assert learner.state_dict()["reward_normalizer"]["count"] == 40
     assert not torch.equal(learner.peek(rollout).returns, first.returns)
 
 

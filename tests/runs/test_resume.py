@@ -124,7 +124,7 @@ def test_a_killed_run_of_every_learner_ends_like_an_uninterrupted_one(tmp_path, 
     if "stale" in name:
         assert len(found[1]["collector"]["delay"]["waiting"]) == fields["staleness"]
     if env == "Pendulum-v1":
-        assert learner["network"]["normalizer.count"] > 0 and learner["preparation"]["reward_scaler"]["count"] > 0
+        assert learner["network"]["normalizer.count"] > 0 and learner["preparation"]["reward_normalizer"]["count"] > 0
     resume(directory, quiet=True)
     assert same(outcome(directory), uninterrupted(env, **fields))
 

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from swell.config.learners import PPOSettings
-from swell.kernels.gradients import clipped_policy_gradient
 from swell.learning.advantages import normalized
 from swell.learning.losses import clipped_surrogate, decoupled_clip, distance
 from swell.learning.optimize import AddGradient, SampleMeans, StepTaken, by_autograd, shuffled_minibatches
 from swell.learning.policy_batch import PolicyBatch
 from swell.learning.policy_learner import PolicyLearner
+from swell.learning.written_objectives import clipped_policy_gradient
 from swell.types import BatchPlan, Rollout, SampleLosses
 
 

@@ -14,7 +14,6 @@ from swell.config.learners import PQNSettings
 from swell.config.seeds import derive_seed
 from swell.config.validation import with_fields
 from swell.errors import ConfigError
-from swell.kernels.gradients import q_gradient
 from swell.kernels.written_gradients import chain_of
 from swell.learning.losses import q_regression
 from swell.learning.optimize import (
@@ -29,6 +28,7 @@ from swell.learning.optimize import (
 )
 from swell.learning.schedules import linear
 from swell.learning.targets import rollout_returns
+from swell.learning.written_objectives import q_gradient
 from swell.networks.encoders import seeded, tried
 from swell.networks.q_networks import make_q_network
 from swell.types import BatchPlan, PolicyView, Rollout, SampleLosses

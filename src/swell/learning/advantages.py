@@ -54,7 +54,7 @@ class AdvantageMoments:
         self._sum_of_squares = float(state["sum_of_squares"])
 
 
-class RewardScaler:
+class RewardNormalizer:
     """Divides rewards by the std of all discounted returns so far; their mean stays in, so that signs do.
 
         ret_t = r_t + γ·ret_{t−1},   ret = 0 before the first step of an episode
@@ -75,7 +75,7 @@ class RewardScaler:
         returns = self._discounted_returns(rewards.detach().to("cpu", torch.float64).numpy(), continues)
         self._add(returns[is_valid])
 
-    def scale(self, rewards: Tensor) -> Tensor:
+    def normalize(self, rewards: Tensor) -> Tensor:
         """r / (std + 10⁻⁸), clipped to ±10; unchanged as long as nothing was observed."""
         if self._moments.count == 0:
             return rewards

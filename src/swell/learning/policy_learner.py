@@ -12,7 +12,7 @@ from swell.config.seeds import derive_seed
 from swell.config.validation import with_fields
 from swell.errors import ConfigError
 from swell.kernels.written_gradients import policy_chain_of
-from swell.learning.advantages import RewardScaler
+from swell.learning.advantages import RewardNormalizer
 from swell.learning.distributions import make_action_space
 from swell.learning.optimize import (
     AddGradient,
@@ -71,7 +71,7 @@ class PolicyLearner(Generic[SettingsKind]):
         self._flat = flat_parameters(self.network)
         self._chain = policy_chain_of(self.network)
         self.optimizer = self.make_adam()
-        self._reward_scaler = RewardScaler(self.settings.discount) if self.settings.normalize_rewards else None
+        self._reward_normalizer = RewardNormalizer(self.settings.discount) if self.settings.normalize_rewards else None
         self._exploration = Generator().manual_seed(derive_seed(seed, "learner"))
         self.shuffle = Generator().manual_seed(derive_seed(seed, "learner") + 1)
         self.start()
@@ -118,9 +118,9 @@ class PolicyLearner(Generic[SettingsKind]):
 
     def prepare(self, rollout: Rollout) -> PolicyBatch:
         """What to train on; the scale of the rewards takes in this rollout first."""
-        if self._reward_scaler is not None:
+        if self._reward_normalizer is not None:
             ended = rollout.terminated | rollout.truncated
-            self._reward_scaler.observe(rollout.rewards, ended, rollout.valid)
+            self._reward_normalizer.observe(rollout.rewards, ended, rollout.valid)
         return self.peek(rollout)
 
     @torch.no_grad()
@@ -136,8 +136,8 @@ class PolicyLearner(Generic[SettingsKind]):
             recent_log_probs = kind.distribution(self.parameters(states)).log_prob(actions)
             values = self.values(states).view_as(rollout.rewards)
         rewards = self.settings.reward_scale * rollout.rewards
-        if self._reward_scaler is not None:
-            rewards = self._reward_scaler.scale(rewards)
+        if self._reward_normalizer is not None:
+            rewards = self._reward_normalizer.normalize(rewards)
         returns = rollout_returns(rollout, rewards, values, self.values, self.settings)
         return PolicyBatch(
             indices=rollout.valid_indices,
@@ -192,7 +192,7 @@ class PolicyLearner(Generic[SettingsKind]):
         return {
             "network": self.network.state_dict(),
             "optimizer": self.optimizer.state_dict(),
-            "reward_scaler": None if self._reward_scaler is None else self._reward_scaler.state_dict(),
+            "reward_normalizer": None if self._reward_normalizer is None else self._reward_normalizer.state_dict(),
             "gradient_steps": self.gradient_steps,
             "exploration": self._exploration.get_state(),
             "shuffle": self.shuffle.get_state(),
@@ -201,8 +201,8 @@ class PolicyLearner(Generic[SettingsKind]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
-        if self._reward_scaler is not None:
-            self._reward_scaler.load_state_dict(state["reward_scaler"])
+        if self._reward_normalizer is not None:
+            self._reward_normalizer.load_state_dict(state["reward_normalizer"])
         self.gradient_steps = state["gradient_steps"]
         self._exploration.set_state(state["exploration"])
         self.shuffle.set_state(state["shuffle"])

@@ -7,8 +7,8 @@ import torch
 from tolerances import rounding_of
 from torch import Generator, Tensor
 
-from swell.kernels.slopes import clipped_surrogate_slopes, q_regression_slopes, value_error_slopes
 from swell.learning.losses import clipped_surrogate, clipped_value_error, q_regression, value_error
+from swell.learning.written_objectives import clipped_surrogate_slopes, q_regression_slopes, value_error_slopes
 
 pytestmark = pytest.mark.portable
 
