@@ -4,10 +4,11 @@ import json
 
 import pytest
 
+from swell.batch.scalers import batch_plan
 from swell.bench.variants import follow, matching_horizon, parse_options, parse_variant, parse_variants, variant_config
 from swell.errors import ConfigError
 from swell.presets import make_config
-from swell.runs.build import make_effort, ramp_points
+from swell.runs.build import ramp_points
 
 
 def config_of(text, env="CartPole-v1", **shared):
@@ -148,7 +149,7 @@ def test_matched_updates_makes_as_many_gradient_steps(tmp_path):
     source = finished_run(tmp_path / "adaptive", [40] * 50, gradient_steps=round(per_step * 10 * 40 * 50))
     config = follow(parse_variant("matched-updates"), config_of("matched-updates", **shared), source)
     assert (config.scaler, config.horizon) == ("fixed", 23)
-    plan = make_effort(config).plan(config.horizon)
+    plan = batch_plan(config, config.num_envs, config.horizon)
     assert plan.epochs * plan.minibatches / (10 * plan.horizon) == pytest.approx(per_step)
 
 

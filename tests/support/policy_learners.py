@@ -8,7 +8,7 @@ from scripted_envs import IdentityEnvs, ScriptedEnvs
 from swell.collect.collector import Collector
 from swell.config.run_config import RunConfig
 from swell.envs import EnvStep
-from swell.runs.learners import make_learner
+from swell.runs.build import make_learner
 
 CPU = torch.device("cpu")
 FOREVER = 10**9
@@ -39,7 +39,7 @@ def config_for(envs, algorithm="ppo", **fields):
 def learner_for(envs, algorithm="ppo", **fields):
     """A small learner for these envs; equal arguments make equal learners."""
     config = config_for(envs, algorithm, **fields)
-    return make_learner(config, envs.observation_space.shape, envs.action_space, CPU)
+    return make_learner(config, envs.observation_space, envs.action_space, CPU)
 
 
 def rollout_of(learner, envs, horizon=20):
