@@ -1,5 +1,7 @@
-"""The batch-size rules against their published table, and against one another."""
+"""The batch-size rules against their published table and against one another, at a moment of a run, and as printed."""
 
+import subprocess
+import sys
 from dataclasses import astuple, replace
 
 import pytest
@@ -8,14 +10,20 @@ from hypothesis import strategies as st
 
 from swell.batch.rules import (
     DEFAULT_RULES,
+    BatchRules,
     BatchSizes,
-    Tuned,
+    Hyperparameters,
     adjusted,
+    batch_rules,
+    reference_batch,
+    scale_report,
     scaled_advantage_decay,
     scaled_betas,
     scaled_learning_rate,
     scaled_proximal_decay,
 )
+from swell.config.run_config import RunConfig
+from swell.presets import make_config, preset_config
 
 pytestmark = pytest.mark.portable
 
@@ -27,7 +35,7 @@ FIELDS = {
     "advantages": "advantage_decay",
     "phase": "phase_iterations",
 }
-TUNED = Tuned(5e-4, (0.9, 0.999), 8 / 9, 0.0, 32)
+TUNED = Hyperparameters(5e-4, (0.9, 0.999), 8 / 9, 0.0, 32)
 REFERENCE = BatchSizes(iteration=65536, optimization=8192)
 TABLE = [
     (1, 8192, 65536, 5e-4, 0.888889, 0.0, 32, 0.9, 0.999),
@@ -113,7 +121,7 @@ def test_there_and_back_changes_nothing(divisor):
 
 
 def test_the_reference_batch_changes_nothing():
-    tuned = Tuned(1e-3, (0.9, 0.99), 0.75, 0.5, 16)
+    tuned = Hyperparameters(1e-3, (0.9, 0.99), 0.75, 0.5, 16)
     assert flat(adjusted(tuned, REFERENCE, REFERENCE, ALL_RULES)) == pytest.approx(flat(tuned), rel=1e-15)
 
 
@@ -139,3 +147,94 @@ def test_each_rule_follows_its_own_batch():
         for result in (longer, finer)
     ]
     assert changed == [{"advantages", "phase"}, {"learning-rate", "betas", "proximal"}]
+
+
+LIVELY = Hyperparameters(1e-3, (0.9, 0.999), 0.8, 0.5, 32.0)
+"""Tuned numbers of which every rule changes one."""
+SMALL = BatchSizes(4096, 1024)
+QUARTER = BatchSizes(1024, 256)
+
+
+def rules_of(config):
+    return batch_rules(config, reference_batch(config))
+
+
+def test_without_rules_the_batch_does_not_matter():
+    assert BatchRules(LIVELY, SMALL, (), False).at(QUARTER, 0.7) == LIVELY
+
+
+@pytest.mark.parametrize("rules", [ALL_RULES, *((rule,) for rule in ALL_RULES)])
+def test_the_rules_that_are_on_carry_the_numbers_to_the_batch(rules):
+    now = BatchRules(LIVELY, SMALL, rules, False).at(QUARTER, 0.7)
+    assert now == adjusted(LIVELY, SMALL, QUARTER, rules) != LIVELY
+
+
+def test_at_the_reference_batch_the_rules_change_nothing():
+    now = BatchRules(LIVELY, SMALL, ALL_RULES, False).at(SMALL, 0.0)
+    assert now.adam_betas == pytest.approx(LIVELY.adam_betas)
+    assert vars(replace(now, adam_betas=0)) == pytest.approx(vars(replace(LIVELY, adam_betas=0)))
+
+
+def test_annealing_lowers_the_adjusted_learning_rate_and_nothing_else():
+    plain, annealed = (BatchRules(LIVELY, SMALL, ALL_RULES, anneal).at(QUARTER, 0.25) for anneal in (False, True))
+    assert annealed.learning_rate == pytest.approx(0.75 * 1e-3 / 2.0)
+    assert {**vars(annealed), "learning_rate": plain.learning_rate} == vars(plain)
+
+
+def test_the_reference_batch_is_the_usual_rollout_unless_it_is_said():
+    sizes = {"num_envs": 8, "horizon": 32, "minibatch_rule": "count", "minibatches": 4}
+    usual = RunConfig("env", algorithm="ppg", phase_env_steps=1024, **sizes)
+    numbers = rules_of(usual)
+    assert (numbers.reference.iteration, numbers.reference.optimization) == (256, 64)
+    assert numbers.tuned.phase_iterations == 4.0
+    said = rules_of(make_config("env", preset="ppg", reference_batch=512, minibatches=8))
+    assert (said.reference.iteration, said.reference.optimization) == (512, 64)
+    by_size = rules_of(RunConfig("env", num_envs=8, horizon=32, minibatch_rule="size", minibatch_size=100))
+    assert by_size.reference.optimization == 256 / 3
+
+
+def test_without_invariance_only_phases_follow_the_batch():
+    assert rules_of(RunConfig("env")).rules == ("phase",)
+    chosen = rules_of(RunConfig("env", invariance="on", invariance_rules=("betas",)))
+    assert chosen.rules == ("betas",)
+
+
+def row(report, label):
+    (line,) = [line for line in report.splitlines() if line.startswith(label)]
+    return line.removeprefix(label).split()
+
+
+def test_the_published_numbers_come_out_at_a_sixteenth_of_the_batch():
+    report = scale_report(preset_config("ppg-ewma", "procgen/coinrun"), 65_536, 4096)
+    assert row(report, "transitions per gradient step") == ["8192", "512"]
+    assert row(report, "learning rate") == ["0.0005", "0.000125"]
+    assert row(report, "decay of the averaged policy") == ["0.888889", "0.992248"]
+    assert row(report, "decay of the advantage moments") == ["0", "0.882353"]
+    assert row(report, "Adam betas (optional)") == ["0.900000,", "0.999000", "0.993437,", "0.999937"]
+
+
+def test_a_phase_keeps_its_env_steps():
+    config = preset_config("ppg", "procgen/coinrun")
+    batch = config.num_envs * config.horizon
+    report = scale_report(config, batch, batch // 4)
+    assert row(report, f"rollouts per phase ({config.phase_env_steps:,} env steps)") == ["32", "128"]
+
+
+def test_only_what_a_learner_has_is_listed():
+    report = scale_report(preset_config("classic", "CartPole-v1"), 1024, 256)
+    assert "decay" not in report and "phase" not in report
+    assert "--reference-batch 1024 --invariance on" in report
+
+
+def test_several_epochs_are_pointed_out():
+    assert "the rules hold for one epoch; ppo-mujoco makes 10" in scale_report(
+        preset_config("ppo-mujoco", "HalfCheetah-v5"), 2048, 512
+    )
+
+
+@pytest.mark.parametrize(("batch", "line"), [("0", "from_batch must be at least 1, got 0")])
+def test_a_batch_of_nothing_is_refused(batch, line):
+    command = [sys.executable, "-m", "swell", "scale", "--from-batch", batch, "--to-batch", "64"]
+    finished = subprocess.run(command, capture_output=True, text=True)
+    assert finished.returncode == 2
+    assert finished.stderr.strip() == f"swell: {line}"

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from swell.batch.scalers import batch_plan
 from swell.bench.variants import (
     matching_horizon,
     parse_options,
@@ -14,7 +15,7 @@ from swell.bench.variants import (
 )
 from swell.errors import ConfigError
 from swell.presets import make_config
-from swell.runs.build import make_effort, ramp_points
+from swell.runs.build import ramp_points
 
 
 def config_of(text, env="CartPole-v1", **shared):
@@ -155,7 +156,7 @@ def test_matched_updates_makes_as_many_gradient_steps(tmp_path):
     source = finished_run(tmp_path / "adaptive", [40] * 50, gradient_steps=round(per_step * 10 * 40 * 50))
     config = resolve_control(parse_variant("matched-updates"), config_of("matched-updates", **shared), source)
     assert (config.scaler, config.horizon) == ("fixed", 23)
-    plan = make_effort(config).plan(config.horizon)
+    plan = batch_plan(config, config.num_envs, config.horizon)
     assert plan.epochs * plan.minibatches / (10 * plan.horizon) == pytest.approx(per_step)
 
 

@@ -151,7 +151,7 @@ def test_the_plain_loop_does_what_ours_does(name):
 @pytest.mark.parametrize(("name", "shape"), [("atari", (4, 84, 84)), ("cartpole-pqn", (4,)), ("minatar", (4, 10, 10))])
 def test_the_plain_network_has_the_shape_of_ours(name, shape):
     config = WORKLOADS[name].config()
-    ours = make_q_network("auto", shape, 3, config.hidden, config.norm_over, config.multi_skip_head)
+    ours = make_q_network(config, shape, 3)
     assert sizes(make_network(config.env, shape, 3)) == sizes(ours)
 
 

@@ -9,13 +9,32 @@ from typing import Literal, get_args, get_origin, get_type_hints
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from settings_checks import (
+    CARTPOLE,
+    another_value,
+    fields_for,
+    foreign,
+    listed,
+    readers,
+    rules_met,
+    rules_of,
+)
 
-from swell.config.run_config import RunConfig, config_from_dict
-from swell.config.validation import did_you_mean
+from swell.config import run_config
+from swell.config.options import options
+from swell.config.run_config import SCALERS, SIGNALS, RunConfig, changed, config_from_dict
+from swell.config.validation import ChoiceOrImport, did_you_mean
 from swell.errors import ConfigError
 from swell.presets import PRESETS, describe_presets, make_config, preset_config
 
 HINTS = get_type_hints(RunConfig)
+OPEN_CHOICES = {
+    name: note.choices
+    for name, hint in get_type_hints(RunConfig, include_extras=True).items()
+    for note in getattr(hint, "__metadata__", ())
+    if isinstance(note, ChoiceOrImport)
+}
+"""Options that also take something of the user's own."""
 FIELDS = [field.name for field in dataclasses.fields(RunConfig)]
 COUNTS = [name for name in FIELDS if HINTS[name] is int]
 NUMBERS = [name for name in FIELDS if HINTS[name] is float]
@@ -25,6 +44,7 @@ BAD = [
     *[(name, value) for name in COUNTS for value in (-1, 1.5, "many", None, True, math.nan)],
     *[(name, value) for name in NUMBERS for value in (-10.1, math.nan, math.inf, "half", None, False)],
     *[(name, value) for name in CHOICES for value in ("", "no such", None, 3)],
+    *[(name, value) for name in OPEN_CHOICES for value in ("", "no such", None, 3, "module:", ":name", "a b:c")],
     *[(name, value) for name in FLAGS for value in (1, "yes", None)],
     *[("env", value) for value in ("", None, 3)],
     *[("hidden", value) for value in ((0,), (-1, 3), ("a",), 128, None)],
@@ -47,7 +67,7 @@ BAD = [
 @pytest.mark.parametrize(("name", "value"), BAD, ids=lambda value: repr(value))
 def test_a_bad_value_is_named_with_what_is_allowed(name, value):
     with pytest.raises(ConfigError) as caught:
-        RunConfig(**{"env": "CartPole-v1", name: value})
+        RunConfig(**{"env": "CartPole-v1", "scaler": "ramp" if name == "ramp_horizons" else "adaptive", name: value})
     (line,) = caught.value.faults
     assert line.startswith(f"{name} must ")
     assert repr(value) in line
@@ -69,6 +89,7 @@ def test_all_faults_are_listed_at_once():
     [
         {"min_horizon": 128, "max_horizon": 64},
         {"calm_reading": 0.5, "volatile_reading": 0.5},
+        {"calm_reading": 0.6, "volatile_reading": 0.5},
         {"target_return": 1.0, "evaluate_every": 0},
     ],
 )
@@ -96,13 +117,11 @@ def test_an_unknown_field_is_refused_with_the_nearest_name():
         config_from_dict({"env": "CartPole-v1", "max_horizn": 3})
 
 
-def test_every_field_says_what_it_does():
-    import inspect
-
-    source = inspect.getsource(RunConfig)
-    for name in FIELDS:
-        after = source.split(f"\n    {name}: ", 1)[1].split("\n", 1)[1].lstrip()
-        assert after.startswith('"""'), name
+def test_every_option_says_what_it_does():
+    assert set(options()) == set(FIELDS)
+    for name, option in options().items():
+        assert option.text.rstrip(")").endswith("."), name
+        assert option.default == next(field.default for field in dataclasses.fields(RunConfig) if field.name == name)
 
 
 def test_a_far_name_gets_no_hint():
@@ -153,40 +172,20 @@ def test_every_preset_is_described_in_one_line():
 
 
 def test_choices_of_the_config_are_those_of_the_code():
-    from swell.algorithms import ess, ppo, pqn
-    from swell.batch import rules as invariance
-    from swell.batch import scalers, signals
-    from swell.envs import contract
-    from swell.learning import policy_batch
-    from swell.networks import actor_critics as policies
-    from swell.networks import encoders
-    from swell.networks import q_networks as heads
+    from swell.batch import rules
+    from swell.networks.q_networks import MULTI_SKIP_BLOCKS, SMALLEST_IMAGES
+    from swell.runs.build import LEARNERS, make_scaler, make_signal
 
-    pairs = {
-        "epoch_rule": scalers.EpochRule,
-        "minibatch_rule": scalers.MinibatchRule,
-        "interpolation": scalers.Interpolation,
-        "rounding": scalers.Rounding,
-        "window": signals.Window,
-        "measure_unit": signals.Unit,
-        "learning_rate_rule": pqn.LearningRateRule,
-        "network": heads.NetworkName,
-        "norm_over": encoders.NormOver,
-        "multi_skip_head": heads.MultiSkipHead,
-        "activation": encoders.Activation,
-        "architecture": policies.Architecture,
-        "advantage_norm": ppo.AdvantageNorm,
-        "staleness_mode": policy_batch.StalenessMode,
-        "ess_scope": ess.ESSScope,
-        "ess_penalty": ess.ESSPenalty,
-        "backend": contract.Backend,
-    }
-    for name, choices in pairs.items():
-        assert get_args(HINTS[name]) == get_args(choices), name
-    assert get_args(get_args(HINTS["invariance_rules"])[0]) == get_args(invariance.Rule)
-    assert RunConfig("env").invariance_rules == invariance.DEFAULT_RULES
-    measured = {*get_args(signals.PolicySignal), "gradient_noise_scale", "auto"}
-    assert {choice for part in get_args(HINTS["signal"]) for choice in get_args(part) or (part,)} == measured
+    assert get_args(HINTS["algorithm"]) == tuple(run_config.ALGORITHMS) == tuple(LEARNERS)
+    assert set(OPEN_CHOICES["scaler"]) == set(SCALERS)
+    assert set(OPEN_CHOICES["signal"]) == {"auto", *SIGNALS} == {"auto", *get_args(run_config.SignalName)}
+    assert set(OPEN_CHOICES["network"]) == {"auto", "mlp", "nature-cnn", *SMALLEST_IMAGES, *MULTI_SKIP_BLOCKS}
+    assert get_args(get_args(HINTS["invariance_rules"])[0]) == rules.ALL_RULES
+    assert RunConfig("env").invariance_rules == rules.DEFAULT_RULES
+    for signal in SIGNALS:
+        assert make_signal(RunConfig("env", **fields_for(SIGNALS, signal))).name == signal
+    kinds = [type(make_scaler(RunConfig("env", scaler=scaler), None)).__name__ for scaler in SCALERS]
+    assert kinds == ["AdaptiveScaler", "FixedScaler", "RampScaler", "NoiseScaleScaler"]
 
 
 @pytest.mark.parametrize(
@@ -219,3 +218,169 @@ def test_presets_of_the_invariant_learners_make_one_epoch():
         config = preset_config(preset, "CartPole-v1")
         assert (config.epochs, config.advantage_norm) == (1, "batch")
     assert preset_config("ppg", "CartPole-v1").phase_env_steps == 32 * 8 * 128
+
+
+RULES = [
+    (
+        {"calm_reading": 0.6, "volatile_reading": 0.5},
+        "calm_reading must be less than volatile_reading, got 0.6 and 0.5",
+    ),
+    (
+        {"algorithm": "ppo", "signal": "effective_sample_size"},
+        "calm_reading must be more than volatile_reading for effective_sample_size, got 0.05 and 0.95",
+    ),
+    (
+        {"target_return": 1.0, "evaluate_every": 9, "evaluation_episodes": 0},
+        "target_return needs evaluation_episodes of at least 1, got 1.0 and 0",
+    ),
+    ({"target_return": 1.0}, "target_return needs evaluate_every of at least 1, got 1.0 and 0"),
+    (
+        {"scaler": "noise-scale", "signal": "behavioral_divergence"},
+        "signal must be gradient_noise_scale for the noise-scale scaler, got behavioral_divergence",
+    ),
+    (
+        {"signal": "gradient_noise_scale"},
+        "scaler must be noise-scale (or fixed) for the signal gradient_noise_scale, got adaptive",
+    ),
+    (
+        {"signal": "kl_divergence"},
+        "signal kl_divergence needs a stochastic policy, got pqn; try --algorithm ppo",
+    ),
+    (
+        {"signal": "effective_sample_size", "calm_reading": 0.9, "volatile_reading": 0.5},
+        "signal effective_sample_size needs a stochastic policy, got pqn; try --algorithm ppo",
+    ),
+    (
+        {"normalize_rewards": True},
+        "normalize_rewards is not read by pqn, got True; it belongs to ppo, ppo-ewma, ppg, ppg-ewma and ess",
+    ),
+    ({"staleness": 2}, "staleness is not read by pqn, got 2; it belongs to ppo, ppo-ewma, ppg, ppg-ewma and ess"),
+    (
+        {"algorithm": "ppg-ewma", "staleness_mode": "recent"},
+        "staleness_mode is not read by ppg-ewma, got recent; it belongs to ppo and ppg",
+    ),
+    (
+        {"algorithm": "ppo", "learning_rate_rule": "sqrt"},
+        "learning_rate_rule is not read by ppo, got sqrt; it belongs to pqn",
+    ),
+]
+
+
+@pytest.mark.parametrize(("fields", "line"), RULES, ids=[line for _, line in RULES])
+def test_a_contradiction_between_components_is_one_line_that_names_the_field(fields, line):
+    with pytest.raises(ConfigError) as caught:
+        RunConfig(CARTPOLE, **fields)
+    assert list(caught.value.faults) == [line]
+    assert caught.value.exit_code == 2
+
+
+def test_every_rule_has_an_example():
+    from swell.config import runs
+
+    for module in (run_config, runs):
+        assert rules_met(module, [fields for fields, _ in RULES]) == set(rules_of(module)) != set()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"signal": "gradient_noise_scale", "scaler": "fixed"},
+        {"signal": "gradient_noise_scale", "scaler": "noise-scale"},
+        {"algorithm": "ppo", "signal": "effective_sample_size", "calm_reading": 0.9, "volatile_reading": 0.5},
+        {"signal": "my.module:Signal", "calm_reading": 0.9, "volatile_reading": 0.5},
+        {"scaler": "module:Scaler", "network": "module:make", "signal": "module:Signal"},
+    ],
+    ids=str,
+)
+def test_what_goes_together_is_accepted(fields):
+    config = RunConfig(CARTPOLE, **fields)
+    assert {name: getattr(config, name) for name in fields} == fields
+
+
+def test_all_contradictions_are_listed_at_once():
+    with pytest.raises(ConfigError) as caught:
+        RunConfig(CARTPOLE, normalize_rewards=True, staleness=1, min_horizon=99, invariance="on", invariance_rules=())
+    assert len(caught.value.faults) == 4
+
+
+FOREIGN = [
+    *[(SCALERS, scaler, f"the {scaler} scaler", name) for scaler in SCALERS for name in foreign(SCALERS, scaler)],
+    *[(SIGNALS, signal, f"the signal {signal}", name) for signal in SIGNALS for name in foreign(SIGNALS, signal)],
+]
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "reader", "name"), FOREIGN, ids=[f"{key}-{name}" for _, key, _, name in FOREIGN]
+)
+@pytest.mark.parametrize("at_default", [True, False], ids=["default", "another"])
+def test_an_option_of_another_scaler_or_signal_may_not_be_named(table, key, reader, name, at_default, tmp_path):
+    from swell.runs.start import run
+
+    chosen = fields_for(table, key)
+    given = {name: options()[name].default if at_default else another_value(table, name)}
+    line = f"{name} is not read by {reader}; it belongs to {listed(readers(table, name))}"
+    assert getattr(RunConfig(CARTPOLE, **chosen, **given), name) == given[name]  # a preset may leave it there
+    for made in (
+        lambda: make_config(CARTPOLE, **chosen, **given),
+        lambda: changed(RunConfig(CARTPOLE, **chosen), **given),
+        lambda: run(CARTPOLE, tmp_path / "run", **chosen, **given),
+        lambda: run(RunConfig(CARTPOLE, **chosen), tmp_path / "run", **given),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            made()
+        assert list(caught.value.faults) == [line]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_list_of_foreign_options_is_long():
+    assert {key for _, key, _, _ in FOREIGN} == {*SCALERS, *SIGNALS}
+    assert len(FOREIGN) >= 40
+
+
+def test_a_part_of_the_users_own_may_read_all_options_of_its_kind():
+    own = make_config(CARTPOLE, scaler="module:Scaler", ramp_horizons=(4, 8), batch_per_noise_scale=2.0, history=3)
+    assert (own.ramp_horizons, own.batch_per_noise_scale, own.history) == ((4, 8), 2.0, 3)
+    signal = make_config(CARTPOLE, scaler="fixed", signal="module:Signal", probe_states=7, noise_averaging=0.5)
+    assert (signal.probe_states, signal.noise_averaging) == (7, 0.5)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: make_config(CARTPOLE, clip_ranges=0.1),
+        lambda: changed(RunConfig(CARTPOLE), clip_ranges=0.1),
+        lambda: config_from_dict({"env": CARTPOLE, "clip_ranges": 0.1}),
+    ],
+    ids=["make_config", "changed", "config_from_dict"],
+)
+def test_an_unknown_option_is_refused_with_the_nearest_name_everywhere(made):
+    with pytest.raises(ConfigError) as caught:
+        made()
+    assert list(caught.value.faults) == ["unknown option clip_ranges; did you mean clip_range?"]
+
+
+def test_only_the_env_may_be_given_by_position():
+    assert RunConfig(CARTPOLE, seed=4).seed == 4
+    with pytest.raises(TypeError):
+        RunConfig(CARTPOLE, "ppo")
+
+
+def test_a_config_of_the_previous_version_is_read():
+    """It held options that are gone, at the value that did nothing, and values of options that its run never read."""
+    stored = RunConfig(CARTPOLE, algorithm="ppo", clip_range=0.3).to_dict()
+    stored |= {"overlap": False, "horizon_multiple": 1}
+    stored |= {"epsilon_start": 0.7, "phase_env_steps": 9, "kl_penalty": 0.1, "proximal_decay": 0.5}
+    read = config_from_dict(json.loads(json.dumps(stored)))
+    assert read == RunConfig(CARTPOLE, algorithm="ppo", clip_range=0.3)
+    assert config_from_dict(json.loads(json.dumps(read.to_dict()))) == read
+
+
+@pytest.mark.parametrize("removed", [{"overlap": True}, {"horizon_multiple": 4}])
+def test_an_option_that_is_gone_and_was_in_use_is_refused(removed):
+    with pytest.raises(ConfigError, match=f"unknown option {next(iter(removed))}"):
+        config_from_dict({**RunConfig(CARTPOLE).to_dict(), **removed})
+
+
+def test_a_stored_value_that_the_run_does_read_is_checked():
+    with pytest.raises(ConfigError, match="clip_range must be"):
+        config_from_dict({**RunConfig(CARTPOLE, algorithm="ppo").to_dict(), "clip_range": 7.0})

@@ -1,4 +1,4 @@
-"""A rehearsal counts what is alive, runs what will train, and leaves no trace."""
+"""A dry run counts what is alive, runs what will train, and leaves no trace."""
 
 import random
 
@@ -13,17 +13,9 @@ from swell.collect.collector import Collector
 from swell.envs import make_envs
 from swell.loop import train
 from swell.memory.dry_run import LiveTensors
-from swell.memory.plan import MemoryPlan, needs_of
-from swell.runs.build import (
-    REHEARSALS,
-    MemoryPlanner,
-    build,
-    env_settings,
-    make_measurement,
-    observation_shape,
-    rehearsal,
-)
-from swell.runs.learners import make_learner
+from swell.memory.plan import MemoryPlan
+from swell.memory.planner import fit_into_memory, needs_of_an_iteration
+from swell.runs.build import build, make_learner, make_measurement, training_envs, trial_parts
 from swell.types import BatchPlan
 
 FLOAT = 4
@@ -83,17 +75,17 @@ def test_gradients_on_their_way_back_are_counted():
 
 
 def needs_for(config, envs):
-    return needs_of(*(rehearsal(config, envs, *sizes) for sizes in REHEARSALS))
+    return needs_of_an_iteration(config, envs, trial_parts)
 
 
 @pytest.mark.parametrize("algorithm", ["pqn", *POLICY_ALGORITHMS])
-def test_rehearsals_tell_what_a_larger_update_holds(algorithm):
+def test_dry_runs_tell_what_a_larger_update_holds(algorithm):
     """Held against that update: 40 steps of 16 envs, in gradient steps of 64 samples."""
     norm = {} if algorithm == "pqn" else {"advantage_norm": "batch"}
-    sizes = {"micro_batch_size": 64, "auxiliary_minibatch_size": 64, "phase_env_steps": 640}
-    config = small_config(algorithm=algorithm, num_envs=16, hidden=(64, 64), **sizes, **norm)
-    envs = make_envs(env_settings(config, 16, seed=0))
-    learner = make_learner(config, observation_shape(envs), envs.action_space, CPU)
+    phase = {"auxiliary_minibatch_size": 64, "phase_env_steps": 640} if algorithm.startswith("ppg") else {}
+    config = small_config(algorithm=algorithm, num_envs=16, hidden=(64, 64), micro_batch_size=64, **phase, **norm)
+    envs = make_envs(config, num_envs=16, seed=0)
+    learner = make_learner(config, envs.observation_space, envs.action_space, CPU)
     rollout = Collector(envs, 40, CPU).collect(learner, 40, 10**9)
     plan = BatchPlan(40, epochs=1, minibatches=10)
     learner.update(rollout, plan, 0.0)
@@ -105,17 +97,18 @@ def test_rehearsals_tell_what_a_larger_update_holds(algorithm):
 
 
 @pytest.mark.parametrize("signal", ["gradient_noise_scale", "kl_divergence"])
-def test_rehearsals_tell_what_a_larger_look_holds(signal):
-    config = small_config(algorithm="ppo", scaler="fixed", signal=signal, noise_microbatches=8, probe_states=64)
-    envs = make_envs(env_settings(config, 16, seed=0))
-    learner = make_learner(config, observation_shape(envs), envs.action_space, CPU)
+def test_dry_runs_tell_what_a_larger_look_holds(signal):
+    sizes = {"noise_microbatches": 8} if signal == "gradient_noise_scale" else {"probe_states": 64}
+    config = small_config(algorithm="ppo", scaler="fixed", signal=signal, **sizes)
+    envs = make_envs(config, num_envs=16, seed=0)
+    learner = make_learner(config, envs.observation_space, envs.action_space, CPU)
     rollout = Collector(envs, 40, CPU).collect(learner, 40, 10**9)
-    measurement = make_measurement(config, envs.action_space, CPU)
+    measurement = make_measurement(config, CPU)
     with LiveTensors() as tensors, tensors.levels() as levels:
-        look = measurement.signal.observe(learner, rollout)
+        before = measurement.observe(learner, rollout)
     samples = 80 if signal == "gradient_noise_scale" else 64
-    assert needs_for(config, envs).looking.at(samples, 640) == pytest.approx(max(levels), rel=0.05)
-    del look
+    assert needs_for(config, envs).measuring.at(samples, 640) == pytest.approx(max(levels), rel=0.05)
+    del before
 
 
 def test_planning_changes_nothing_in_a_run():
@@ -126,8 +119,8 @@ def test_planning_changes_nothing_in_a_run():
     assert np.random.get_state()[1].tolist() == before[1]
     assert random.getstate() == before[2]
     unplanned = build(config, decided=MemoryPlan(config.micro_batch_size, config.max_horizon))
-    assert unplanned.memory.predicted_mb is None
-    assert planned.memory.predicted_mb is not None
+    assert unplanned.memory_plan.predicted_mb is None
+    assert planned.memory_plan.predicted_mb is not None
     iterations = [list(train(*vars_of(parts), config.total_env_steps)) for parts in (planned, unplanned)]
     assert iterations[0] == iterations[1]
     assert same(planned.learner.state_dict(), unplanned.learner.state_dict())
@@ -144,6 +137,8 @@ def test_planning_leaves_the_number_of_threads_that_was_chosen():
 
 def test_only_the_cpu_is_predicted():
     """What lies on another device is not in the memory of this process; meta stands for any of them."""
-    planner = MemoryPlanner(small_config(), torch.device("meta"), None)
-    planner.rehearse(make_envs(env_settings(small_config(), 2, seed=0)))
-    assert planner.plan(64) == MemoryPlan(1024, 64)
+    envs, observations, plan = fit_into_memory(
+        small_config(num_envs=2), 64, torch.device("meta"), training_envs, trial_parts
+    )
+    assert plan == MemoryPlan(1024, 64)
+    assert envs.num_envs == len(observations) == 2

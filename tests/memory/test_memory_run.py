@@ -8,11 +8,11 @@ import sys
 import pytest
 from kill import outcome, run_and_kill, same, small_config
 
+from swell.algorithms import pqn
 from swell.config.run_config import config_from_dict
 from swell.errors import OutOfMemoryError
-from swell.learning import micro_batches
 from swell.memory import plan as memory
-from swell.runs import build as building
+from swell.memory import planner
 from swell.runs import driver
 from swell.runs.build import build
 from swell.runs.run_directory import read_json, read_jsonl
@@ -32,7 +32,8 @@ def heavy_steps(monkeypatch):
 
 def limited(room_mb, **fields):
     """A config that may come to so much more than it needs at the shortest horizon."""
-    shortest = build(small_config(max_horizon=4, **fields)).memory.predicted_mb
+    bound = {} if fields.get("scaler") == "fixed" else {"max_horizon": 4}
+    shortest = build(small_config(**bound, **fields)).memory_plan.predicted_mb
     return small_config(**fields, memory_limit=shortest + room_mb)
 
 
@@ -67,7 +68,7 @@ def test_a_resumed_run_keeps_to_its_plan_whatever_is_free_by_then(tmp_path, heav
     assert run_and_kill(limited(1300, **EAGER), tmp_path / "run", driver.Run, "_log", 25)
     plan = read_json(tmp_path / "run" / "config.json")["memory"]
     assert plan["longest_horizon"] < 16
-    monkeypatch.setattr(building, "memory_limit", lambda config, resident, free: 10**6 * MB)
+    monkeypatch.setattr(planner, "memory_limit", lambda config, resident, free: 10**6 * MB)
     resume(tmp_path / "run", quiet=True)
     assert read_json(tmp_path / "run" / "config.json")["memory"] == plan
     asked = small_config(
@@ -86,17 +87,20 @@ def test_a_fixed_horizon_is_refused_before_anything_is_created(tmp_path, heavy_s
 
 def fail_at_first(calls, monkeypatch):
     """The first so many gradients of a run cannot be allocated."""
-    accumulate, drive = micro_batches.accumulate_gradients, driver.Run.drive
+    accumulate, drive = pqn.accumulate_gradients, driver.Run.drive
 
     def failing_drive(self):
         count = iter(range(10**9))
 
-        def accumulate_gradients(*arguments):
-            if next(count) < calls:
-                raise RuntimeError(CPU_MESSAGE)
-            return accumulate(*arguments)
+        def accumulate_gradients(add_gradient, *arguments):
+            def failing(*samples):
+                if next(count) < calls:
+                    raise RuntimeError(CPU_MESSAGE)
+                return add_gradient(*samples)
 
-        monkeypatch.setattr(micro_batches, "accumulate_gradients", accumulate_gradients)
+            return accumulate(failing, *arguments)
+
+        monkeypatch.setattr(pqn, "accumulate_gradients", accumulate_gradients)
         return drive(self)
 
     monkeypatch.setattr(driver.Run, "drive", failing_drive)
@@ -243,5 +247,5 @@ def test_the_prediction_is_within_a_tenth_of_what_is_measured_on_atari(tmp_path,
 
 
 def test_a_config_with_a_limit_survives_json():
-    config = small_config(memory_limit=123.5, horizon_multiple=4)
+    config = small_config(memory_limit=123.5)
     assert config_from_dict(json.loads(json.dumps(config.to_dict()))) == config

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 import torch
-
 from policy_learners import POLICY_ALGORITHMS
 from tolerances import rounding_of
+
+from swell.errors import ConfigError, StorageError
+from swell.presets import make_config
+from swell.runs.agent import evaluate, load_policy
 from swell.runs.build import build
 from swell.runs.checkpoint import load_newest
 from swell.runs.driver import Run
-from swell.errors import ConfigError, StorageError
-from swell.runs.agent import evaluate, load_policy
-from swell.presets import make_config
 from swell.runs.run_directory import write_json_atomic
 from swell.runs.start import describe_run, resolve
 
@@ -24,7 +24,6 @@ SMALL = {
     "minibatches": 4,
     "hidden": (16,),
     "learning_rate": 1e-2,
-    "phase_env_steps": 256,
     "max_episode_steps": 60,
     "evaluation_episodes": 3,
     "checkpoint_every": 10**6,
@@ -39,7 +38,8 @@ RUNS = [
 
 def finished_run(directory, env, algorithm, fields):
     """The parts of a run that went to its end in `directory`, still alive."""
-    config = resolve(make_config(env, algorithm=algorithm, **{**SMALL, **fields}))
+    phase = {"phase_env_steps": 256} if algorithm.startswith("ppg") else {}
+    config = resolve(make_config(env, algorithm=algorithm, **{**SMALL, **phase, **fields}))
     parts = build(config)
     directory.mkdir()
     write_json_atomic(directory / "config.json", describe_run(config, parts))

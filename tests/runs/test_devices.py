@@ -6,15 +6,15 @@ from itertools import islice
 
 import pytest
 import torch
-
 from kill import same, small_config
 from plain_collector import contents, plain_rollouts
 from policy_learners import CPU, FOREVER, POLICY_ALGORITHMS, weights
 from scripted_envs import ScriptedEnvs
+
 from swell.collect import buffer as rollout_buffer
-from swell.runs.build import build
 from swell.collect.collector import Collector
 from swell.loop import train
+from swell.runs.build import build
 from swell.runs.state_tree import decode_tree, encode_tree
 
 HORIZONS = (4, 9, 2, 9)
@@ -44,27 +44,15 @@ class Blind:
         return torch.ones(observations.shape[0], dtype=torch.long), {}
 
 
-def collected(learner, device, groups, read=contents):
+def collected(learner, device, read=contents):
     """Several rollouts, so that all memory is used more than once."""
-    collector = Collector([ScriptedEnvs(num_envs) for num_envs in groups], max(HORIZONS), device)
+    collector = Collector(ScriptedEnvs(3), max(HORIZONS), device)
     return [read(collector.collect(learner, horizon, FOREVER)) for horizon in HORIZONS]
-
-
-def columns(rollouts, num_groups):
-    """Rollouts of one group as if several that are all alike stood side by side; without the last observations."""
-    fields = [{name: rows for name, rows in rollout.items() if "final" not in name} for rollout in rollouts]
-    return [{name: torch.cat(num_groups * [rows], dim=1) for name, rows in each.items()} for each in fields]
 
 
 @pytest.mark.parametrize("learner", [Follower(), Blind()], ids=["follower", "blind"])
 def test_a_rollout_is_the_same_on_every_device(device, learner):
-    assert same(collected(learner, device, (3,)), plain_rollouts(ScriptedEnvs(3), learner, HORIZONS))
-
-
-@pytest.mark.parametrize("learner", [Follower(), Blind()], ids=["follower", "blind"])
-def test_groups_stand_side_by_side_on_every_device(device, learner):
-    found = columns(collected(learner, device, (3, 3)), 1)
-    assert same(found, columns(plain_rollouts(ScriptedEnvs(3), learner, HORIZONS), 2))
+    assert same(collected(learner, device), plain_rollouts(ScriptedEnvs(3), learner, HORIZONS))
 
 
 def test_a_rollout_lies_on_the_device(device):
@@ -86,8 +74,7 @@ class Stream:
             self.work.pop(0)()
 
 
-@pytest.mark.parametrize("groups", [(3,), (2, 1)])
-def test_staging_memory_is_not_written_before_it_was_sent(monkeypatch, groups):
+def test_staging_memory_is_not_written_before_it_was_sent(monkeypatch):
     """The device is as late as it may be, and the learner, being blind, never waits for it."""
     stream, found = Stream(), []
 
@@ -101,17 +88,18 @@ def test_staging_memory_is_not_written_before_it_was_sent(monkeypatch, groups):
     def read(rollout):
         stream.work.append(lambda: found.append(contents(rollout)))
 
-    expected = collected(Blind(), CPU, groups)
+    expected = collected(Blind(), CPU)
     monkeypatch.setattr(rollout_buffer, "is_host", lambda device: False)
     monkeypatch.setattr(rollout_buffer, "Staging", LateStaging)
-    collected(Blind(), CPU, groups, read)
+    collected(Blind(), CPU, read)
     stream.drain()
     assert same(found, expected)
 
 
 @pytest.mark.parametrize("algorithm", ["pqn", *POLICY_ALGORITHMS])
 def test_every_learner_trains_on_every_device_and_is_read_back_on_the_cpu(device, algorithm):
-    config = small_config(algorithm=algorithm, device=device.type, auxiliary_epochs=1, phase_env_steps=64)
+    phase = {"auxiliary_epochs": 1, "phase_env_steps": 64} if algorithm.startswith("ppg") else {}
+    config = small_config(algorithm=algorithm, device=device.type, **phase)
     parts, other = build(config), build(replace(config, device="cpu"))
     steps = train(parts.collector, parts.learner, parts.measurement, parts.scaler, config.total_env_steps)
     for iteration in islice(steps, 4):

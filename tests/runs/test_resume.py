@@ -5,16 +5,17 @@ import shutil
 import signal
 
 import pytest
-
 from kill import fresh_state, in_child, outcome, resume_and_kill, run_and_kill, run_and_signal, same, small_config
-from swell.runs import checkpoint, driver, run_directory, start as runs
+
+from swell.config.run_config import config_from_dict
+from swell.errors import ConfigError, StorageError
+from swell.runs import checkpoint, driver, run_directory
+from swell.runs import start as runs
+from swell.runs.agent import load_policy
 from swell.runs.build import build
 from swell.runs.checkpoint import load_newest
-from swell.config.run_config import config_from_dict
 from swell.runs.driver import Run
-from swell.errors import ConfigError, StorageError
 from swell.runs.interrupt import InterruptedRunError
-from swell.runs.agent import load_policy
 from swell.runs.run_directory import read_json, read_jsonl
 from swell.runs.start import resume, run
 
@@ -91,10 +92,8 @@ POLICIES = {
     "epochs": 2,
     "learning_rate": 1e-2,
     "hidden": (16,),
-    "phase_env_steps": 300,
-    "auxiliary_epochs": 2,
-    "auxiliary_minibatch_size": 64,
 }
+PHASES = {"phase_env_steps": 300, "auxiliary_epochs": 2, "auxiliary_minibatch_size": 64}
 NORMALIZED = {"normalize_observations": True, "normalize_rewards": True}
 LEARNERS = {
     "pqn": ("CartPole-v1", {"algorithm": "pqn", "scaler": "noise-scale"}),
@@ -102,8 +101,8 @@ LEARNERS = {
     "ppo-stale": ("CartPole-v1", {"algorithm": "ppo", "staleness": 2}),
     "ppo-normalized": ("Pendulum-v1", {"algorithm": "ppo", **NORMALIZED}),
     "ppo-ewma": ("CartPole-v1", {"algorithm": "ppo-ewma", "advantage_decay": 0.9, "invariance": "on"}),
-    "ppg": ("CartPole-v1", {"algorithm": "ppg", "advantage_decay": 0.9}),
-    "ppg-ewma": ("Pendulum-v1", {"algorithm": "ppg-ewma", **NORMALIZED}),
+    "ppg": ("CartPole-v1", {"algorithm": "ppg", "advantage_decay": 0.9, **PHASES}),
+    "ppg-ewma": ("Pendulum-v1", {"algorithm": "ppg-ewma", **PHASES, **NORMALIZED}),
     "ess": ("CartPole-v1", {"algorithm": "ess", "scaler": "noise-scale", "batch_per_noise_scale": 24.0}),
     "ess-stale": ("Pendulum-v1", {"algorithm": "ess", "staleness": 1, "ess_scope": "minibatch", **NORMALIZED}),
 }
@@ -124,7 +123,7 @@ def test_a_killed_run_of_every_learner_ends_like_an_uninterrupted_one(tmp_path, 
     if "stale" in name:
         assert len(found[1]["collector"]["delay"]["waiting"]) == fields["staleness"]
     if env == "Pendulum-v1":
-        assert learner["network"]["normalizer.count"] > 0 and learner["preparation"]["reward_normalizer"]["count"] > 0
+        assert learner["network"]["normalizer.count"] > 0 and learner["reward_normalizer"]["count"] > 0
     resume(directory, quiet=True)
     assert same(outcome(directory), uninterrupted(env, **fields))
 

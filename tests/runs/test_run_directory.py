@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from full_disk import files_limited_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from full_disk import files_limited_to
 from swell.errors import ConfigError, StorageError
 from swell.runs.run_directory import (
     JsonLines,

@@ -5,8 +5,8 @@ import signal
 
 import numpy as np
 import pytest
-
 from kill import outcome, run_and_signal, same, small_config
+
 from swell.presets import make_config
 from swell.runs.start import resume, run
 

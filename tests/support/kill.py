@@ -41,7 +41,14 @@ def small_config(env="CartPole-v1", **fields):
         "max_episode_steps": 200,
         "minibatches": 4,
     }
-    return make_config(env, **{**small, **fields})
+    return config_with(env, small, fields)
+
+
+def config_with(env, defaults, fields):
+    """A config with these fields, and with those of the defaults that such a run reads."""
+    kinds = {name: fields[name] for name in ("preset", "algorithm", "scaler", "signal") if name in fields}
+    read = make_config(env, **kinds).read_options
+    return make_config(env, **{**{name: value for name, value in defaults.items() if name in read}, **fields})
 
 
 def in_child(work):
@@ -106,6 +113,7 @@ def run_and_signal(config, directory: Path, number, after_seconds):
         finally:
             os._exit(code)
     while not (directory / "metrics.jsonl").exists() or not (directory / "metrics.jsonl").stat().st_size:
+        assert os.waitpid(pid, os.WNOHANG) == (0, 0), "the run ended before it had begun"
         time.sleep(0.002)
     time.sleep(after_seconds)
     os.kill(pid, number)

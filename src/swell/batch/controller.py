@@ -35,6 +35,8 @@ class BatchController:
         num_envs: int | None = None,
         **fields: Any,
     ) -> None:
+        if not isinstance(every, int) or every < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(f"every must be a whole number of at least 1, got {every!r}")
         if scaler is not None and fields:
             raise ConfigError(f"{', '.join(fields)}: give these to the scaler, which is your own")
         self.signal: Signal = KLDivergence() if signal is None else signal

@@ -38,7 +38,7 @@ class RolloutBuffer:
         self._truncated = self._field("truncated", torch.bool)
         self._valid = self._field("valid", torch.bool)
         self._actions: np.ndarray | None = None
-        on_host = device.type == "cpu"
+        on_host = is_host(device)
         self._staging = None if on_host else Staging(row.shape, row.dtype, device)
         self._observation_arrays = [row.numpy() for row in self._observation_rows] if on_host else []
         self.start_from(row)
@@ -106,7 +106,7 @@ class RolloutBuffer:
         """[T, N, *shape] of the host, in which to write what will be the rollout's field of this name."""
         field = torch.empty((*self._shape, *shape), dtype=dtype, device=self._device)
         self._fields[name] = field
-        if self._device.type == "cpu":
+        if is_host(self._device):
             return field.numpy()
         staging = Staging(field.shape, dtype, self._device)
         self._staged.append((staging, field))
@@ -115,6 +115,11 @@ class RolloutBuffer:
     def _make_room_to_record(self, name: str, row: Tensor) -> None:
         self._recorded[name] = torch.empty((*self._shape, *row.shape[1:]), dtype=row.dtype, device=self._device)
         self._recorded_rows[name] = self._recorded[name].unbind()
+
+
+def is_host(device: torch.device) -> bool:
+    """Whether envs can write to this device's memory."""
+    return device.type == "cpu"
 
 
 class Staging:
