@@ -5,8 +5,15 @@ import os
 import subprocess
 import sys
 import time
+from itertools import pairwise
 
 import pytest
+from settings_checks import another_value, fields_for, foreign, listed, readers
+
+from swell.cli import parse
+from swell.config.options import GROUPS, options
+from swell.config.run_config import ALGORITHMS, SCALERS, SIGNALS, RunConfig
+from swell.errors import ConfigError
 
 SWELL = [sys.executable, "-m", "swell"]
 SMALL = ["--steps", "1500", "--num-envs", "8", "--evaluation-episodes", "2"]
@@ -205,8 +212,55 @@ def test_ctrl_c_saves_and_names_the_resume_command(tmp_path):
 
 def test_a_closed_pipe_does_not_stop_a_run(tmp_path):
     command = " ".join([*SWELL, "train", "CartPole-v1", *SMALL, "--out", "run"])
-    subprocess.run(f"{command} | head -n 1", shell=True, cwd=tmp_path, capture_output=True, check=True)
+    result = subprocess.run(f"{command} | head -n 1", shell=True, cwd=tmp_path, capture_output=True, check=True)
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "done"
+    assert len(result.stdout.splitlines()) == 1
+    assert result.stderr == b""
+
+
+def unheard(*arguments, cwd):
+    """The command with nobody at the other end of its stdout, not even at its start."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        return subprocess.run([*SWELL, *arguments], stdout=writer, stderr=subprocess.PIPE, text=True, cwd=cwd)
+    finally:
+        os.close(writer)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["presets"],
+        ["--help"],
+        ["train", "CartPole-v1", "--help"],
+        ["scale", "--from-batch", "64", "--to-batch", "32"],
+        ["evaluate", "run", "--episodes", "1"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_reader_that_has_gone_ends_a_command_without_a_word(trained, arguments):
+    root, _ = trained
+    result = unheard(*arguments, cwd=root)
+    assert (result.returncode, result.stderr) == (141, "")
+
+
+@pytest.mark.parametrize("quiet", [[], ["--quiet"]], ids=["lines", "quiet"])
+def test_a_run_that_nobody_listens_to_goes_on_and_ends_well(tmp_path, quiet):
+    result = unheard("train", "CartPole-v1", *SMALL, *quiet, "--out", "run", cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "done"
+    result = unheard("resume", "run", "--steps", "2000", cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["env_steps"] >= 2000
+
+
+@pytest.mark.parametrize("lines", [1, 5])
+def test_the_first_lines_of_the_presets_can_be_looked_at(tmp_path, lines):
+    command = f"{' '.join(SWELL)} presets | head -n {lines}"
+    result = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert len(result.stdout.splitlines()) == lines
 
 
 FAULTY = """
@@ -231,3 +285,267 @@ def test_an_env_that_raises_exits_4_and_says_where(tmp_path):
     assert "the motor is on fire" in last_line(result) and "Faulty-v0" in last_line(result)
     assert "Traceback" not in result.stderr
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "failed"
+
+
+def as_arguments(name, value):
+    """An option and its value as one types them."""
+    flag = name.replace("_", "-")
+    if isinstance(value, bool):
+        return [f"--{flag}" if value else f"--no-{flag}"]
+    values = value if isinstance(value, tuple) else (value,)
+    return [f"--{flag}", *map(str, values)]
+
+
+def refusal_of(arguments):
+    with pytest.raises(ConfigError) as caught:
+        parse(["train", "CartPole-v1", *arguments])
+    assert caught.value.exit_code == 2
+    return set(caught.value.faults)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_options_that_the_algorithm_does_not_read_are_refused_in_a_line_each(algorithm):
+    names = foreign(ALGORITHMS, algorithm)
+    values = {name: another_value(ALGORITHMS, name) for name in names}
+    arguments = [argument for name in names for argument in as_arguments(name, values[name])]
+    assert refusal_of(["--algorithm", algorithm, *arguments]) == {
+        f"{name} is not read by {algorithm}, got {values[name]}; it belongs to {listed(readers(ALGORITHMS, name))}"
+        for name in names
+    }
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_they_are_refused_at_their_default_too(algorithm):
+    names = foreign(ALGORITHMS, algorithm)
+    arguments = [argument for name in names for argument in as_arguments(name, options()[name].default)]
+    assert refusal_of(["--algorithm", algorithm, *arguments]) == {
+        f"{name} is not read by {algorithm}; it belongs to {listed(readers(ALGORITHMS, name))}" for name in names
+    }
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "reader"),
+    [
+        *[(SCALERS, scaler, f"the {scaler} scaler") for scaler in SCALERS],
+        *[(SIGNALS, signal, f"the signal {signal}") for signal in SIGNALS],
+    ],
+    ids=[*SCALERS, *SIGNALS],
+)
+def test_options_of_another_scaler_or_signal_are_refused_in_a_line_each(table, key, reader):
+    names = foreign(table, key)
+    chosen = [argument for name, value in fields_for(table, key).items() for argument in (f"--{name}", value)]
+    values = {name: options()[name].default for name in names}
+    values |= {name: another_value(table, name) for name in names if values[name] is None}
+    arguments = [argument for name in names for argument in as_arguments(name, values[name])]
+    assert refusal_of([*chosen, *arguments]) == {
+        f"{name} is not read by {reader}; it belongs to {listed(readers(table, name))}" for name in names
+    }
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--clip-range", "0.2"], ["--clip-range=0.2"], ["--clip_range", "0.2"], ["--clip-range", "0.3"]]
+)
+def test_an_unread_option_ends_a_command_with_one_line_and_creates_nothing(tmp_path, arguments):
+    result = swell("train", "CartPole-v1", *arguments, cwd=tmp_path)
+    assert result.returncode == 2
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("swell: clip_range is not read by pqn")
+    assert line.endswith("; it belongs to ppo, ppo-ewma, ppg and ppg-ewma")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_command_line_without_options_is_the_preset():
+    assert parse(["train", "CartPole-v1"]).config == RunConfig("CartPole-v1", preset="classic")
+
+
+def help_of(*arguments, cwd):
+    result = swell("train", *arguments, cwd=cwd, COLUMNS="100")
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def shown_in(text):
+    """Names of the options of a run that a help page shows, in its order."""
+    flags = [line.strip("│ ").split()[0].rstrip(",") for line in text.splitlines() if line.startswith("│ --")]
+    names = [flag.removeprefix("--").replace("-", "_") for flag in flags]
+    return [name for name in ("total_env_steps" if name == "steps" else name for name in names) if name in options()]
+
+
+def groups_in(text):
+    """Titles of the groups of a help page, in its order."""
+    titles = [line.strip("╭─╮ ") for line in text.splitlines() if line.startswith("╭")]
+    return [title.removesuffix(" options") for title in titles if title.endswith(" options")]
+
+
+def test_help_shows_groups_and_the_common_options_first(tmp_path):
+    text = help_of("CartPole-v1", "--help", cwd=tmp_path)
+    assert groups_in(text) == list(GROUPS)
+    names = shown_in(text)
+    assert names[:3] == ["algorithm", "preset", "total_env_steps"]
+    places = [GROUPS.index(options()[name].group) for name in names]
+    assert all(one <= other for one, other in pairwise(places))
+    assert options()["learning_rate"].text.split(".")[0][:40] in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown", "hidden"),
+    [
+        ([], {"epsilon_start", "min_horizon", "calm_reading"}, {"clip_range", "ramp_horizons", "noise_microbatches"}),
+        (["--algorithm", "ppo"], {"clip_range", "target_kl"}, {"epsilon_start", "kl_penalty", "min_horizon"}),
+        (["--algorithm", "ppg-ewma"], {"phase_env_steps", "proximal_decay"}, {"target_kl", "staleness_mode"}),
+        (["--preset", "ppo-abs"], {"clip_range", "min_horizon", "probe_states"}, {"epsilon_start", "ramp_from"}),
+        (["--scaler", "ramp"], {"ramp_horizons", "ramp_from"}, {"min_horizon", "calm_reading"}),
+        (["--scaler=fixed"], {"horizon"}, {"min_horizon", "ramp_horizons", "calm_reading"}),
+        (["--scaler", "noise-scale"], {"batch_per_noise_scale", "noise_averaging"}, {"calm_reading", "probe_states"}),
+        (
+            ["--scaler", "fixed", "--signal", "gradient_noise_scale"],
+            {"noise_microbatches", "noise_averaging"},
+            {"probe_states", "window", "action_tolerance"},
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+@pytest.mark.parametrize("env", [["CartPole-v1"], []], ids=["env", "no-env"])
+def test_help_shows_only_what_is_read(tmp_path, env, arguments, shown, hidden):
+    names = set(shown_in(help_of(*env, *arguments, "--help", cwd=tmp_path)))
+    assert shown <= names
+    assert names.isdisjoint(hidden)
+
+
+def test_help_all_shows_every_option(tmp_path):
+    for arguments in (["CartPole-v1", "--help-all"], ["--algorithm", "ppo", "--help-all"]):
+        text = help_of(*arguments, cwd=tmp_path)
+        assert [*shown_in(text), "env"] == [*(name for name in options() if name != "env"), "env"]
+        assert groups_in(text) == list(GROUPS)
+
+
+OWN = """
+import torch
+from swell import HorizonScaler, PolicyChange
+
+
+class MyScaler(HorizonScaler):
+    def __init__(self, settings=None, *, num_envs=None, **fields):
+        super().__init__(settings, num_envs=num_envs, **fields)
+        self.heard = 0
+
+    def horizon(self, progress):
+        return self.settings.min_horizon + self.heard
+
+    def adjust(self, reading):
+        self.heard += 1
+
+    def state_dict(self):
+        return {"heard": self.heard}
+
+    def load_state_dict(self, state):
+        self.heard = state["heard"]
+
+
+class MySignal(PolicyChange):
+    name = "my_signal"
+
+    def compare(self, before, after):
+        return 2.0 + (before.greedy_actions != after.greedy_actions).float().mean().item()
+
+
+def make_network(shape):
+    return torch.nn.Sequential(torch.nn.Linear(shape[0], 24), torch.nn.Tanh())
+
+
+class Nothing:
+    pass
+
+
+class Almost(MySignal):
+    watch = None
+
+
+number = 3
+"""
+
+
+def read_rows(directory):
+    return [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("algorithm", ["pqn", "ppo"])
+def test_parts_of_ones_own_are_trained_resumed_and_evaluated(tmp_path, algorithm):
+    (tmp_path / "my_module.py").write_text(OWN)
+    own = ["--scaler", "my_module:MyScaler", "--signal", "my_module:MySignal", "--network", "my_module:make_network"]
+    small = ["--steps", "600", "--num-envs", "4", "--evaluation-episodes", "2", "--algorithm", algorithm]
+    batch = ["--measure-every", "2", "--min-horizon", "5", "--max-horizon", "64"]
+    result = swell("train", "CartPole-v1", *small, *batch, *own, "--out", "run", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "my_module:make_network" in result.stdout and "my_module:MyScaler" in result.stdout
+    assert "my signal 2" in result.stdout
+    rows = read_rows(tmp_path / "run")
+    # One step longer after each reading, and there is one in every second iteration.
+    assert [row["next_horizon"] for row in rows] == [5 + number // 2 for number in range(1, len(rows) + 1)]
+    result = swell("resume", "run", "--steps", "1000", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    resumed = read_rows(tmp_path / "run")
+    assert len(resumed) > len(rows)
+    assert [row["next_horizon"] for row in resumed] == [5 + number // 2 for number in range(1, len(resumed) + 1)]
+    result = swell("evaluate", "run", "--episodes", 2, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "over 2 greedy episodes" in result.stdout
+
+
+def test_a_run_of_parts_of_ones_own_is_named_plainly(tmp_path):
+    (tmp_path / "my_module.py").write_text(OWN)
+    small = ["--steps", "200", "--num-envs", "4", "--evaluation-episodes", "0", "--quiet"]
+    result = swell("train", "CartPole-v1", *small, "--scaler", "my_module:MyScaler", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    (directory,) = (tmp_path / "runs").iterdir()
+    assert ":" not in directory.name and "MyScaler" in directory.name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        *[
+            (
+                [f"--{option}", "nowhere.at_all:Thing"],
+                f"{option} nowhere.at_all:Thing: cannot import nowhere.at_all (No module named 'nowhere')",
+            )
+            for option in ("scaler", "signal", "network")
+        ],
+        (
+            ["--scaler", "my_module:MyScalr"],
+            "scaler my_module:MyScalr: my_module has no MyScalr; did you mean MyScaler?",
+        ),
+        (
+            ["--signal", "my_module:MySgnal"],
+            "signal my_module:MySgnal: my_module has no MySgnal; did you mean MySignal?",
+        ),
+        (
+            ["--network", "my_module:make_netwrk"],
+            "network my_module:make_netwrk: my_module has no make_netwrk; did you mean make_network?",
+        ),
+        (
+            ["--scaler", "my_module:Nothing"],
+            "scaler my_module:Nothing must have plan(), adjust(), state_dict(), load_state_dict()",
+        ),
+        (
+            ["--signal", "my_module:Nothing"],
+            "signal my_module:Nothing must have watch(), state_dict(), load_state_dict()",
+        ),
+        (["--signal", "my_module:Almost"], "signal my_module:Almost must have watch(); "),
+        (["--network", "my_module:Nothing"], "network my_module:Nothing must make a torch module"),
+        (["--scaler", "my_module:number"], "scaler my_module:number must be a class or a function, got 3"),
+        (["--signal", "my_module:number"], "signal my_module:number must be a class or a function, got 3"),
+        (["--network", "my_module:number"], "network my_module:number must be a class or a function, got 3"),
+        (["--scaler", "my_module"], "scaler must be one of adaptive, fixed, ramp, noise-scale, or module:name, got"),
+    ],
+    ids=lambda value: value[1] if isinstance(value, list) else None,
+)
+def test_a_part_of_ones_own_that_cannot_be_had_is_one_line(tmp_path, arguments, line):
+    (tmp_path / "my_module.py").write_text(OWN)
+    result = swell(
+        "train", "CartPole-v1", *SMALL, *arguments, "--out", "run", cwd=tmp_path, PYTHONDONTWRITEBYTECODE="1"
+    )
+    assert result.returncode == 2, result.stderr
+    (said,) = result.stderr.splitlines()
+    assert line in said
+    assert [path.name for path in tmp_path.iterdir()] == ["my_module.py"]

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import signal
 import sys
 import traceback
 from dataclasses import dataclass, fields, make_dataclass, replace
@@ -121,7 +120,7 @@ def main() -> None:
 def _end_quietly() -> NoReturn:
     """Whoever read our output has gone, as `head` does: nothing is left to say, not even by Python at its exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(128 + signal.SIGPIPE)
+    sys.exit(141)  # 128 + SIGPIPE, a name that Windows does not have
 
 
 def parse(arguments: list[str]) -> Command:
@@ -137,16 +136,19 @@ def parse(arguments: list[str]) -> Command:
     env, preset = draft.values["env"], draft.values["preset"]
     if env == NO_ENV and not wants_help:
         raise ConfigError("env is missing: name one, for example `swell train CartPole-v1`")
-    defaults = RunConfig(env) if env == NO_ENV else preset_config(preset, env, draft.values["algorithm"])
+    given = _given(asked)
+    is_open = env == NO_ENV and not {"preset", "algorithm"} & set(given)
+    defaults = RunConfig(env) if is_open else preset_config(preset, env, draft.values["algorithm"])
     if wants_help:
-        chosen = replace(defaults, scaler=draft.values["scaler"]) if "--scaler" in " ".join(asked) else defaults
+        parts = {name: draft.values[name] for name in ("algorithm", "scaler", "signal") if name in given}
+        chosen = replace(defaults, **parts)
         shown = [name for name in options() if wants_all or name in chosen.read_options]
         _parse_with([*asked, "--help"], TrainCommand(chosen, shown))
     command = _parse_with(asked, TrainCommand(defaults, list(options())))
     assert isinstance(command, Draft)
     values: dict[str, Any] = {**command.values, "preset": defaults.preset}
     config = RunConfig(**values)
-    require_read(config, _given(asked))
+    require_read(config, given)
     return replace(command.train, config=config)
 
 

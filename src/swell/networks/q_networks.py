@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from swell.config.imports import imported
+from swell.config.imports import imported_maker
 from swell.config.learners import MultiSkipHead, NetworkSettings, PQNSettings
 from swell.config.validation import is_import
 from swell.errors import ConfigError
@@ -71,7 +71,12 @@ def make_encoder(name: str, settings: NetworkSettings, shape: Sequence[int]) -> 
     `hidden` and `activation` concern the mlp only; `norm_over` all but the impala-cnn, which has no norms.
     """
     if is_import(name):
-        return OwnEncoder(imported(name, "network")(tuple(shape)), shape)
+        make = imported_maker(name, "network")
+        is_other_class = isinstance(make, type) and not issubclass(make, nn.Module)
+        made = None if is_other_class else make(tuple(shape))
+        if not isinstance(made, nn.Module):
+            raise ConfigError(f"network {name} must make a torch module of the shape of an observation")
+        return OwnEncoder(made, shape)
     require_fit(name, shape)
     if name == "mlp":
         return VectorEncoder(math.prod(shape), settings.hidden, settings.norm_over, settings.activation)

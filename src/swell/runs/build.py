@@ -29,7 +29,7 @@ from swell.batch.scalers import (
 )
 from swell.batch.signals import BehavioralDivergence, EffectiveSampleSize, KLDivergence
 from swell.collect.collector import Collector
-from swell.config.imports import imported
+from swell.config.imports import imported_maker
 from swell.config.run_config import RunConfig
 from swell.config.seeds import derive_seed
 from swell.config.validation import is_import
@@ -148,7 +148,7 @@ def make_signal(config: RunConfig) -> Signal:
             seed = derive_seed(config.seed, "probes")
             return GradientNoiseScale(config.noise_microbatches, config.noise_averaging, config.micro_batch_size, seed)
         case name:
-            return _with_methods(imported(name, "signal")(), "signal", name, "watch", "state_dict", "load_state_dict")
+            return _own("signal", name, ("watch", "state_dict", "load_state_dict"))
 
 
 def make_scaler(config: RunConfig, points: Points | None) -> Scaler:
@@ -162,15 +162,20 @@ def make_scaler(config: RunConfig, points: Points | None) -> Scaler:
         case "adaptive":
             return AdaptiveScaler(config, num_envs=config.num_envs)
         case name:
-            made = imported(name, "scaler")(config, num_envs=config.num_envs)
-            return _with_methods(made, "scaler", name, "plan", "adjust", "state_dict", "load_state_dict")
+            methods = ("plan", "adjust", "state_dict", "load_state_dict")
+            return _own("scaler", name, methods, config, num_envs=config.num_envs)
 
 
-def _with_methods(made: Any, option: str, name: str, *methods: str) -> Any:
+def _own(option: str, name: str, methods: Sequence[str], *arguments: Any, **named: Any) -> Any:
+    """A part of the user's own. A class is asked for its methods first: without them it need not take our arguments."""
+    make = imported_maker(name, option)
+    made = make if isinstance(make, type) else make(*arguments, **named)
     missing = [method for method in methods if not callable(getattr(made, method, None))]
     if missing:
-        raise ConfigError(f"{option} {name} must have {', '.join(f'{method}()' for method in missing)}; see docs/api.md")
-    return made
+        raise ConfigError(
+            f"{option} {name} must have {', '.join(f'{method}()' for method in missing)}; see docs/api.md"
+        )
+    return make(*arguments, **named) if made is make else made
 
 
 def ramp_points(config: RunConfig) -> list[tuple[float, float]]:

@@ -307,7 +307,7 @@ class Run:
             algorithm=config.algorithm,
             network=parts.network_name,
             num_parameters=sum(parameter.numel() for parameter in parts.learner.network.parameters()),
-            scaler=f"{words[config.scaler]}, minibatches by {config.minibatch_rule}",
+            scaler=f"{words.get(config.scaler, config.scaler)}, minibatches by {config.minibatch_rule}",
             adapts=config.adapts_horizon,
             min_horizon=config.min_horizon if config.adapts_horizon else 1,
             max_horizon=parts.longest_horizon,
