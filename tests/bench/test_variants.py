@@ -77,6 +77,39 @@ def test_a_variant_overrules_what_all_share():
     assert config_of("fixed:16+epochs=4", epochs=3, minibatches=5).minibatches == 5
 
 
+def test_what_all_share_may_be_an_option_of_one_scaler_among_them():
+    for text, scaler in [("ppo-classic/adaptive", "adaptive"), ("ppo-classic/fixed:16", "fixed"), ("ramp", "ramp")]:
+        config = config_of(text, min_horizon=8)
+        assert (config.scaler, config.min_horizon) == (scaler, 8)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "fixed:16+min_horizon=8",
+            "min_horizon is not read by the fixed scaler; it belongs to adaptive and noise-scale",
+        ),
+        (
+            "adaptive+clip_range=0.1",
+            "clip_range is not read by pqn, got 0.1; it belongs to ppo, ppo-ewma, ppg and ppg-ewma",
+        ),
+        ("ppo-classic+epsilon_start=1.0", "epsilon_start is not read by ppo; it belongs to pqn"),
+    ],
+)
+def test_an_option_of_a_variant_that_it_does_not_read_is_refused_in_one_line(text, line):
+    with pytest.raises(ConfigError) as refusal:
+        config_of(text)
+    assert list(refusal.value.faults) == [f"variant {text!r} on CartPole-v1: {line}"]
+
+
+def test_an_option_that_all_share_must_be_read_by_the_algorithm_of_each():
+    assert config_of("ppo-classic", clip_range=0.1).clip_range == 0.1
+    assert config_of("adaptive", algorithm="ppo", clip_range=0.1).preset == "ppo-classic"
+    with pytest.raises(ConfigError, match="clip_range is not read by pqn, got"):
+        config_of("adaptive", clip_range=0.1)
+
+
 def test_the_batch_of_the_preset_stays_the_reference_of_the_batch_size_rules():
     base = make_config("CartPole-v1", preset="ppo-ewma")
     config = config_of("ppo-ewma/fixed:512+invariance=on")

@@ -140,6 +140,29 @@ def test_dropping_the_rollouts_that_wait_changes_the_outcome(tmp_path, uninterru
     assert not same(outcome(tmp_path / "run"), uninterrupted(env, **fields))
 
 
+def test_dropping_the_averages_of_the_noise_scale_changes_the_outcome(tmp_path, uninterrupted):
+    env, fields = LEARNERS["pqn"]
+    fields = {**SHORT, **POLICIES, **fields}
+    assert run_and_kill(small_config(env, **fields), tmp_path / "run", driver.Run, "_log", 9)
+
+    def drop(state, fresh):
+        state["measurement"]["signal"] = fresh["measurement"]["signal"]
+
+    finish(tmp_path / "run", drop)
+    assert not same(outcome(tmp_path / "run"), uninterrupted(env, **fields))
+
+
+def test_dropping_what_an_interval_compares_with_changes_the_outcome(tmp_path, uninterrupted):
+    assert run_and_kill(small_config(window="interval"), tmp_path / "run", driver.Run, "_log", 45)
+
+    def drop(state, fresh):
+        assert state["measurement"]["kept"] is not None
+        state["measurement"]["kept"] = fresh["measurement"]["kept"]
+
+    finish(tmp_path / "run", drop)
+    assert not same(outcome(tmp_path / "run"), uninterrupted(window="interval"))
+
+
 def test_an_interval_window_survives_a_kill(tmp_path, uninterrupted):
     config = small_config(window="interval")
     assert run_and_kill(config, tmp_path / "run", driver.Run, "_log", 45)
@@ -168,7 +191,7 @@ PIECES = [
     ("collector", "observations"),
     ("collector", "episodes"),
     ("collector", "num_rollouts"),
-    ("measurement", "signal"),
+    ("measurement", "generator"),
     ("measurement", "cadence"),
     ("scaler", "horizon"),
     ("scaler", "readings"),

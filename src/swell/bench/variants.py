@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from swell.config.run_config import RunConfig
+from swell.config.run_config import RunConfig, changed
 from swell.config.validation import did_you_mean
 from swell.errors import ConfigError
 from swell.presets import PRESETS, make_config
@@ -111,10 +111,12 @@ def variant_config(variant: Variant, env: str, shared: dict[str, Any]) -> RunCon
 
     A control comes as the adaptive batch that it is a control of; `resolve_control` completes it after its source.
     """
-    base = make_config(env, preset=variant.preset, **shared)
+    algorithm = {"algorithm": shared["algorithm"]} if "algorithm" in shared else {}
+    # Shared options may be those of one scaler among several; a variant's own must be read by its own.
+    base = replace(make_config(env, preset=variant.preset, **algorithm), **shared)
     try:
         config = replace(base, label=variant.label, **_rule_fields(variant, base))
-        config = replace(config, **dict(variant.options))
+        config = changed(config, **dict(variant.options))
     except ConfigError as error:
         raise ConfigError(*(f"variant {variant.label!r} on {env}: {fault}" for fault in error.faults)) from error
     if config.reference_batch is None and config.horizon != base.horizon:
