@@ -14,51 +14,48 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from swell import presets as presets
     from swell.algorithms.ess import ESSPPO as ESSPPO
-    from swell.algorithms.ppg import PPG as PPG
-    from swell.algorithms.ppg import PPGEWMA as PPGEWMA
+    from swell.algorithms.ppg import PPG as PPG, PPGEWMA as PPGEWMA
     from swell.algorithms.ppo import PPO as PPO
     from swell.algorithms.ppo_ewma import PPOEWMA as PPOEWMA
     from swell.algorithms.pqn import PQN as PQN
     from swell.batch.controller import BatchController as BatchController
     from swell.batch.noise_scale import GradientNoiseScale as GradientNoiseScale
     from swell.batch.rules import BatchSizes as BatchSizes
-    from swell.batch.scalers import AdaptiveScaler as AdaptiveScaler
-    from swell.batch.scalers import FixedScaler as FixedScaler
-    from swell.batch.scalers import HorizonScaler as HorizonScaler
-    from swell.batch.scalers import NoiseScaleScaler as NoiseScaleScaler
-    from swell.batch.scalers import RampScaler as RampScaler
-    from swell.batch.signals import BehavioralDivergence as BehavioralDivergence
-    from swell.batch.signals import EffectiveSampleSize as EffectiveSampleSize
-    from swell.batch.signals import KLDivergence as KLDivergence
-    from swell.batch.signals import PolicyChange as PolicyChange
-    from swell.batch.signals import behavioral_divergence as behavioral_divergence
-    from swell.batch.signals import effective_sample_size as effective_sample_size
-    from swell.batch.signals import kl_divergence as kl_divergence
+    from swell.batch.scalers import (
+        AdaptiveScaler as AdaptiveScaler,
+        FixedScaler as FixedScaler,
+        HorizonScaler as HorizonScaler,
+        NoiseScaleScaler as NoiseScaleScaler,
+        RampScaler as RampScaler,
+    )
+    from swell.batch.signals import (
+        BehavioralDivergence as BehavioralDivergence,
+        EffectiveSampleSize as EffectiveSampleSize,
+        KLDivergence as KLDivergence,
+        PolicyChange as PolicyChange,
+        behavioral_divergence as behavioral_divergence,
+        effective_sample_size as effective_sample_size,
+        kl_divergence as kl_divergence,
+    )
     from swell.collect.collector import Collector as Collector
-    from swell.config.batch import AdaptiveSettings as AdaptiveSettings
-    from swell.config.batch import BatchSettings as BatchSettings
-    from swell.config.learners import ESSSettings as ESSSettings
-    from swell.config.learners import PPGEWMASettings as PPGEWMASettings
-    from swell.config.learners import PPGSettings as PPGSettings
-    from swell.config.learners import PPOEWMASettings as PPOEWMASettings
-    from swell.config.learners import PPOSettings as PPOSettings
-    from swell.config.learners import PQNSettings as PQNSettings
+    from swell.config.batch import AdaptiveSettings as AdaptiveSettings, BatchSettings as BatchSettings
+    from swell.config.learners import (
+        ESSSettings as ESSSettings,
+        PPGEWMASettings as PPGEWMASettings,
+        PPGSettings as PPGSettings,
+        PPOEWMASettings as PPOEWMASettings,
+        PPOSettings as PPOSettings,
+        PQNSettings as PQNSettings,
+    )
     from swell.config.run_config import RunConfig as RunConfig
     from swell.config.runs import EnvSettings as EnvSettings
     from swell.envs import make_envs as make_envs
-    from swell.learning.distributions import categorical_view as categorical_view
-    from swell.learning.distributions import gaussian_view as gaussian_view
+    from swell.learning.distributions import categorical_view as categorical_view, gaussian_view as gaussian_view
     from swell.loop import train as train
     from swell.measurement import Measurement as Measurement
-    from swell.runs.agent import Policy as Policy
-    from swell.runs.agent import evaluate as evaluate
-    from swell.runs.agent import load_policy as load_policy
-    from swell.runs.start import resume as resume
-    from swell.runs.start import run as run
-    from swell.types import BatchPlan as BatchPlan
-    from swell.types import Iteration as Iteration
-    from swell.types import PolicyView as PolicyView
-    from swell.types import Rollout as Rollout
+    from swell.runs.agent import Policy as Policy, evaluate as evaluate, load_policy as load_policy
+    from swell.runs.start import resume as resume, run as run
+    from swell.types import BatchPlan as BatchPlan, Iteration as Iteration, PolicyView as PolicyView, Rollout as Rollout
 
 __version__ = "0.1.0"
 

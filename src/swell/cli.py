@@ -262,8 +262,7 @@ class TrainCommand:
             for field in fields(Train)
             if field.name != "config"
         ]
-        fields_of_groups = [(group, kind) for group, kind in self._groups.items()]
-        self.type = make_dataclass("Train", [*fields_of_groups, *of_command], frozen=True, kw_only=True)
+        self.type = make_dataclass("Train", [*self._groups.items(), *of_command], frozen=True, kw_only=True)
         self.type.__doc__ = Train.__doc__
 
     @property
@@ -289,8 +288,7 @@ def _group_of_options(group: str, members: list[Option]) -> type:
 def _with_help(option: Option) -> Any:
     choices = [note for note in getattr(option.hint, "__metadata__", ()) if isinstance(note, ChoiceOrImport)]
     metavar = f"{{{','.join(choices[0].choices)},MODULE:NAME}}" if choices else None
-    if option.name == "env":
-        metavar = "ENV"
+    metavar = "ENV" if option.name == "env" else metavar
     name = "steps" if option.name == "total_env_steps" else None
     return Annotated[option.hint, tyro.conf.arg(help=option.text, metavar=metavar, name=name)]
 

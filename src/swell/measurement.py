@@ -21,13 +21,9 @@ class Probe:
     actions: Tensor
 
 
-@dataclass(frozen=True)
-class Before:
-    """What is kept from before an update until after it."""
-
-    probe: Probe
-    read: Callable[[], float | None] | None
-    """None where the reading is taken since the one before."""
+Before = tuple[Probe, Callable[[], float | None] | None]
+"""What is kept from before an update until after it: where it was looked at, and what to call for the reading. There is
+nothing to call where the reading is taken since the one before."""
 
 
 class Measurement:
@@ -69,14 +65,15 @@ class Measurement:
         if self._window == "iteration":
             read = self.signal.watch(_PolicyOnProbe(learner, probe, rollout))
         self.seconds += time.perf_counter() - started
-        return Before(probe, read)
+        return probe, read
 
     def compare(self, before: Before | None, learner: Learner) -> float | None:
         """Looks after the update; None where the signal has nothing to compare with yet."""
         if before is None:
             return None
+        probe, read = before
         started = time.perf_counter()
-        reading = self._since_the_last_reading(learner, before.probe) if before.read is None else before.read()
+        reading = self._since_the_last_reading(learner, probe) if read is None else read()
         self.seconds += time.perf_counter() - started
         return reading
 

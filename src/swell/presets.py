@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import wraps
 from typing import Any
 
 from swell.config.run_config import RunConfig, changed
@@ -11,18 +12,32 @@ from swell.envs.ids import env_family
 from swell.errors import ConfigError
 
 Preset = Callable[[str], RunConfig]
+PRESETS: dict[str, Preset] = {}
 
 
+def recipe(make: Preset) -> Preset:
+    """Makes a function a preset, under its own name, which the configs it makes carry."""
+    name = make.__name__.replace("_", "-")
+
+    @wraps(make)
+    def named(env: str) -> RunConfig:
+        return replace(make(env), preset=name)
+
+    PRESETS[name] = named
+    return named
+
+
+@recipe
 def classic(env: str) -> RunConfig:
     """PQN with an adaptive batch for classic control and other small vector observations; minutes on a CPU."""
-    return RunConfig(env=env, preset="classic")
+    return RunConfig(env=env)
 
 
+@recipe
 def minatar(env: str) -> RunConfig:
     """PQN with an adaptive batch for MinAtar, the 32 minibatches of the PQN authors, tuned for a million steps."""
     return replace(
         pqn_minatar(env),
-        preset="minatar",
         scaler="adaptive",
         total_env_steps=1_000_000,
         learning_rate=1e-3,
@@ -30,6 +45,7 @@ def minatar(env: str) -> RunConfig:
     )
 
 
+@recipe
 def paper(env: str) -> RunConfig:
     """ABS as the paper states it: single readings, no warm-up, 2 epochs, 4 minibatches. The default for Atari.
 
@@ -38,7 +54,6 @@ def paper(env: str) -> RunConfig:
     """
     return replace(
         _family_base(env),
-        preset="paper",
         scaler="adaptive",
         episodic_life=False,  # "Life Information: False" in its tables; its code, and PQN's authors, use it
         min_horizon=16,
@@ -55,11 +70,11 @@ def paper(env: str) -> RunConfig:
     )
 
 
+@recipe
 def release(env: str) -> RunConfig:
     """ABS as its public code does it: mean of 20 readings, warm-up of 10, scaled epochs, a truncated horizon."""
     return replace(
         paper(env),
-        preset="release",
         episodic_life=env_family(env) == "atari",
         history=20,
         warmup_readings=10,
@@ -71,21 +86,23 @@ def release(env: str) -> RunConfig:
     )
 
 
+@recipe
 def pqn_l(env: str) -> RunConfig:
     """PQN-L with an adaptive batch: 5 multi-skip blocks, horizons 16 to 128."""
-    return replace(paper(env), preset="pqn-l", network="pqn-l", max_horizon=128)
+    return replace(paper(env), network="pqn-l", max_horizon=128)
 
 
+@recipe
 def pqn_xl(env: str) -> RunConfig:
     """PQN-XL with an adaptive batch: 10 multi-skip blocks, horizons 16 to 128."""
-    return replace(paper(env), preset="pqn-xl", network="pqn-xl", max_horizon=128)
+    return replace(paper(env), network="pqn-xl", max_horizon=128)
 
 
+@recipe
 def pqn_atari(env: str) -> RunConfig:
     """Plain PQN for Atari as its authors run it: 128 envs, horizon 32, 32 minibatches, 2 epochs."""
     return RunConfig(
         env=env,
-        preset="pqn-atari",
         scaler="fixed",
         total_env_steps=50_000_000,
         num_envs=128,
@@ -109,11 +126,11 @@ def pqn_atari(env: str) -> RunConfig:
     )
 
 
+@recipe
 def pqn_minatar(env: str) -> RunConfig:
     """Plain PQN for MinAtar as its authors run it: 128 envs, horizon 32, 32 minibatches, 2 epochs."""
     return replace(
         pqn_atari(env),
-        preset="pqn-minatar",
         total_env_steps=10_000_000,
         micro_batch_size=1024,
         episodic_life=False,
@@ -124,11 +141,11 @@ def pqn_minatar(env: str) -> RunConfig:
     )
 
 
+@recipe
 def pqn_classic(env: str) -> RunConfig:
     """Plain PQN for classic control as its authors run it: 32 envs, horizon 64, 16 minibatches, 4 epochs."""
     return RunConfig(
         env=env,
-        preset="pqn-classic",
         scaler="fixed",
         total_env_steps=500_000,
         num_envs=32,
@@ -144,11 +161,11 @@ def pqn_classic(env: str) -> RunConfig:
     )
 
 
+@recipe
 def ppo_classic(env: str) -> RunConfig:
     """PPO for classic control and other small vector observations; solves CartPole within 100,000 steps."""
     return RunConfig(
         env=env,
-        preset="ppo-classic",
         algorithm="ppo",
         total_env_steps=200_000,
         num_envs=8,
@@ -173,11 +190,11 @@ def ppo_classic(env: str) -> RunConfig:
     )
 
 
+@recipe
 def ppo_mujoco(env: str) -> RunConfig:
     """PPO for MuJoCo, the rollouts of CleanRL from 8 envs instead of one: horizon 256, 16 minibatches, 10 epochs."""
     return replace(
         ppo_classic(env),
-        preset="ppo-mujoco",
         total_env_steps=1_000_000,
         num_envs=8,
         horizon=256,
@@ -191,11 +208,11 @@ def ppo_mujoco(env: str) -> RunConfig:
     )
 
 
+@recipe
 def ppo_atari(env: str) -> RunConfig:
     """PPO for Atari with the settings of CleanRL: 8 envs, horizon 128, 4 minibatches, 4 epochs, clip 0.1."""
     return replace(
         ppo_classic(env),
-        preset="ppo-atari",
         total_env_steps=10_000_000,
         micro_batch_size=256,
         episodic_life=True,
@@ -211,11 +228,11 @@ def ppo_atari(env: str) -> RunConfig:
     )
 
 
+@recipe
 def ppo_minatar(env: str) -> RunConfig:
     """PPO for MinAtar: 64 envs, horizon 64, 8 minibatches, 4 epochs."""
     return replace(
         ppo_classic(env),
-        preset="ppo-minatar",
         total_env_steps=1_000_000,
         num_envs=64,
         horizon=64,
@@ -228,11 +245,11 @@ def ppo_minatar(env: str) -> RunConfig:
     )
 
 
+@recipe
 def ppo_procgen(env: str) -> RunConfig:
     """PPO for Procgen with the settings of CleanRL: 64 envs, horizon 256, 8 minibatches, 3 epochs, IMPALA network."""
     return replace(
         ppo_classic(env),
-        preset="ppo-procgen",
         total_env_steps=25_000_000,
         micro_batch_size=256,
         num_envs=64,
@@ -252,20 +269,21 @@ def ppo_procgen(env: str) -> RunConfig:
     )
 
 
+@recipe
 def ppo_abs(env: str) -> RunConfig:
     """PPO with an adaptive batch: horizons from half to four times the usual, by the KL divergence of an update."""
-    base = replace(_ppo_base(env), preset="ppo-abs", scaler="adaptive")
+    base = replace(_ppo_base(env), scaler="adaptive")
     if env_family(env) != "mujoco":
         return base
     # As in the appendix of the paper, which has one env and CleanRL's 32 minibatches.
     return replace(base, num_envs=1, horizon=2048, min_horizon=1024, max_horizon=8192, minibatches=32)
 
 
+@recipe
 def ppo_abs_release(env: str) -> RunConfig:
     """PPO with an adaptive batch as the public code of ABS does it: mean of 20 readings, scaled epochs, truncation."""
     return replace(
         ppo_abs(env),
-        preset="ppo-abs-release",
         history=20,
         warmup_readings=10,
         rounding="truncate",
@@ -274,11 +292,11 @@ def ppo_abs_release(env: str) -> RunConfig:
     )
 
 
+@recipe
 def ppo_ewma(env: str) -> RunConfig:
     """PPO-EWMA: stays near an average of its recent weights; one epoch, so that --invariance on may be used."""
     return replace(
         _ppo_base(env),
-        preset="ppo-ewma",
         algorithm="ppo-ewma",
         epochs=1,
         advantage_norm="batch",
@@ -287,57 +305,34 @@ def ppo_ewma(env: str) -> RunConfig:
     )
 
 
+@recipe
 def ppg(env: str) -> RunConfig:
     """PPG: policy phases of one epoch, and after every 32 rollouts an auxiliary phase of 6."""
     base = ppo_ewma(env)
     return replace(
         base,
-        preset="ppg",
         algorithm="ppg",
         phase_env_steps=32 * base.num_envs * base.horizon,
         architecture="dual",
     )
 
 
+@recipe
 def ppg_ewma(env: str) -> RunConfig:
     """PPG-EWMA: PPG that stays near an average of its recent weights."""
-    return replace(ppg(env), preset="ppg-ewma", algorithm="ppg-ewma")
+    return replace(ppg(env), algorithm="ppg-ewma")
 
 
+@recipe
 def ess(env: str) -> RunConfig:
     """The ESS-adaptive objective: no clip range; the batch itself says how far to trust it."""
     return replace(
         _ppo_base(env),
-        preset="ess",
         algorithm="ess",
         clip_range=RunConfig.clip_range,  # which it does not read
         value_clip_range=None,
         advantage_norm="batch",
     )
-
-
-PRESETS: dict[str, Preset] = {
-    "classic": classic,
-    "minatar": minatar,
-    "paper": paper,
-    "release": release,
-    "pqn-l": pqn_l,
-    "pqn-xl": pqn_xl,
-    "pqn-atari": pqn_atari,
-    "pqn-minatar": pqn_minatar,
-    "pqn-classic": pqn_classic,
-    "ppo-classic": ppo_classic,
-    "ppo-mujoco": ppo_mujoco,
-    "ppo-atari": ppo_atari,
-    "ppo-minatar": ppo_minatar,
-    "ppo-procgen": ppo_procgen,
-    "ppo-abs": ppo_abs,
-    "ppo-abs-release": ppo_abs_release,
-    "ppo-ewma": ppo_ewma,
-    "ppg": ppg,
-    "ppg-ewma": ppg_ewma,
-    "ess": ess,
-}
 
 
 def preset_config(name: str, env: str, algorithm: Algorithm = "pqn") -> RunConfig:

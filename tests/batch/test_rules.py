@@ -5,8 +5,7 @@ import sys
 from dataclasses import astuple, replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from swell.batch.rules import (
     DEFAULT_RULES,

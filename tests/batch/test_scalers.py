@@ -5,8 +5,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from swell.batch.noise_scale import LARGEST_NOISE_SCALE
 from swell.batch.scalers import (

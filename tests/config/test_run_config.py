@@ -7,8 +7,7 @@ import math
 from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from settings_checks import (
     CARTPOLE,
     another_value,

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from swell.display import sinks as metrics
 from swell.display.sinks import SPARKS, History, RunSoFar, TensorBoardSink, sparkline

@@ -7,8 +7,7 @@ from collections import deque
 import numpy as np
 import pytest
 from gymnasium.spaces import Discrete
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from swell.envs.capture import NotPlainError, capture, restore
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from torch import Generator
-from torch import distributions as reference
+from torch import Generator, distributions as reference
 from torch.distributions import kl_divergence
 
 from swell.batch.signals import kl_divergence as policy_kl

@@ -4,8 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from policy_learners import learner_for, read_by, rollout_of, weights
 from scripted_envs import ScriptedEnvs
 from torch import Generator, nn

@@ -1,8 +1,7 @@
 """Schedules of progress, and crossings of a growing count."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from swell.learning.schedules import Every, linear
 

@@ -11,8 +11,7 @@ from kill import outcome, run_and_kill, same, small_config
 from swell.algorithms import pqn
 from swell.config.run_config import config_from_dict
 from swell.errors import OutOfMemoryError
-from swell.memory import plan as memory
-from swell.memory import planner
+from swell.memory import plan as memory, planner
 from swell.runs import driver
 from swell.runs.build import build
 from swell.runs.run_directory import read_json, read_jsonl

@@ -3,8 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from swell.envs.ids import ATARI_GAMES, PROCGEN_GAMES, atari_id, procgen_id
 from swell.report.reference_scores import (

@@ -10,11 +10,11 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from swell.config.learners import (
-    AveragedPolicySettings,
     DecoupledSettings,
     InvarianceRule,
     PhaseSettings,
     PolicySettings,
+    PPOEWMASettings,
 )
 from swell.config.run_config import RunConfig
 
@@ -67,7 +67,7 @@ def batch_rules(settings: PolicySettings, reference: BatchSizes) -> BatchRules:
     tuned = Hyperparameters(
         learning_rate=settings.learning_rate,
         adam_betas=(settings.adam_beta1, settings.adam_beta2),
-        proximal_decay=settings.proximal_decay if isinstance(settings, AveragedPolicySettings) else 0.0,
+        proximal_decay=settings.proximal_decay if isinstance(settings, PPOEWMASettings) else 0.0,
         advantage_decay=settings.advantage_decay if isinstance(settings, DecoupledSettings) else 0.0,
         phase_iterations=settings.phase_env_steps / reference.iteration if isinstance(settings, PhaseSettings) else 1.0,
     )

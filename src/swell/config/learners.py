@@ -196,16 +196,11 @@ class DecoupledSettings(ClippedSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AveragedPolicySettings(DecoupledSettings):
-    """Learners that stay near an average of their recent weights: ppo-ewma and ppg-ewma."""
+class PPOEWMASettings(DecoupledSettings):
+    """PPO-EWMA (arXiv 2110.00641)."""
 
     proximal_decay: Annotated[float, Between(0, 0.999999)] = 0.888889
     """ppo-ewma, ppg-ewma: decay per gradient step of the averaged policy; 8/9 has a mean age of 8 steps."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PPOEWMASettings(AveragedPolicySettings):
-    """PPO-EWMA (arXiv 2110.00641)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,5 +223,5 @@ class PPGSettings(PhaseSettings, StaleAnchorSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PPGEWMASettings(PhaseSettings, AveragedPolicySettings):
-    """PPG-EWMA (arXiv 2110.00641)."""
+class PPGEWMASettings(PhaseSettings, PPOEWMASettings):
+    """PPG-EWMA (arXiv 2110.00641): PPG whose policy phase is that of PPO-EWMA."""

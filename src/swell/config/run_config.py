@@ -1,9 +1,9 @@
 """RunConfig: the settings of every component, and which of them a run reads."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from swell.config.batch import (
     AdaptiveSettings,
@@ -23,12 +23,12 @@ from swell.config.learners import (
     PPOSettings,
     PQNSettings,
 )
-from swell.config.runs import Algorithm, EnvSettings, EvaluationSettings, RunSettings
+from swell.config.runs import EnvSettings, EvaluationSettings, RunSettings
 from swell.config.validation import Fault, Settings, did_you_mean, is_more, with_fields
 from swell.errors import ConfigError
 
 SignalName = Literal["behavioral_divergence", "kl_divergence", "effective_sample_size", "gradient_noise_scale"]
-ALGORITHMS: dict[Algorithm, type[LearnerSettings]] = {
+ALGORITHMS: dict[str, type[LearnerSettings]] = {
     "pqn": PQNSettings,
     "ppo": PPOSettings,
     "ppo-ewma": PPOEWMASettings,
@@ -48,6 +48,13 @@ SIGNALS: dict[str, type[SignalSettings]] = {
     "effective_sample_size": PolicyChangeSettings,
     "gradient_noise_scale": NoiseSignalSettings,
 }
+Reader = tuple[str, str, Mapping[str, type[Settings]]]
+READERS: tuple[Reader, ...] = (
+    ("{}", "algorithm", ALGORITHMS),
+    ("the {} scaler", "scaler", SCALERS),
+    ("the signal {}", "signal_name", SIGNALS),
+)
+"""Who may read an option: in words, the attribute that names the one in use, and what each of its kind reads."""
 REMOVED = {"overlap": False, "horizon_multiple": 1}
 """Options of earlier versions, and the value at which a run did not use them."""
 
@@ -59,7 +66,6 @@ class RunConfig(
     PQNSettings,
     PPOSettings,
     ESSSettings,
-    PPOEWMASettings,
     PPGSettings,
     PPGEWMASettings,
     AdaptiveSettings,
@@ -97,20 +103,10 @@ class RunConfig(
             yield names, f"signal {self.signal} needs a stochastic policy, got pqn; try --algorithm ppo"
 
     def _unread_by_the_algorithm(self) -> Iterator[Fault]:
-        if self.algorithm not in ALGORITHMS:
-            return
         for option in dataclasses.fields(self):
-            if getattr(self, option.name) != option.default and (readers := self._other_algorithms(option.name)):
-                yield (
-                    ("algorithm", option.name),
-                    f"{option.name} is not read by {self.algorithm}, got {getattr(self, option.name)}; "
-                    f"it belongs to {_listed(readers)}",
-                )
-
-    def _other_algorithms(self, name: str) -> list[str]:
-        """The algorithms that read an option of which the one in use knows nothing."""
-        readers = [key for key, kind in ALGORITHMS.items() if name in _names(kind)]
-        return [] if self.algorithm in readers else list(readers)
+            value = getattr(self, option.name)
+            if value != option.default and (fault := _unread(self, option.name, READERS[:1], f", got {value}")):
+                yield ("algorithm", option.name), fault
 
     def _signal_against_scaler(self) -> Iterator[Fault]:
         names = ("signal", "scaler", "algorithm")
@@ -162,22 +158,18 @@ def changed(config: RunConfig, **changes: Any) -> RunConfig:
 
 def require_read(config: RunConfig, names: Iterable[str]) -> None:
     """Raises a ConfigError with a line for each of these options that the run would not read."""
-    faults = [_unread(config, name) for name in names if name not in config.read_options]
+    faults = [fault for name in names if (fault := _unread(config, name, READERS))]
     if faults:
         raise ConfigError(*faults)
 
 
-def _unread(config: RunConfig, name: str) -> str:
-    tables = (
-        (config.algorithm, cast("dict[str, type[Settings]]", ALGORITHMS)),
-        (f"the {config.scaler} scaler", cast("dict[str, type[Settings]]", SCALERS)),
-        (f"the signal {config.signal_name}", cast("dict[str, type[Settings]]", SIGNALS)),
-    )
-    for reader, table in tables:
-        others = [key for key, kind in table.items() if name in _names(kind)]
-        if others:
-            return f"{name} is not read by {reader}; it belongs to {_listed(others)}"
-    raise KeyError(name)
+def _unread(config: RunConfig, name: str, readers: Sequence[Reader], got: str = "") -> str | None:
+    """Which part of the run has no use for an option that others of its kind read; None if nothing is wrong."""
+    for said, attribute, table in readers:
+        chosen, others = getattr(config, attribute), [key for key, kind in table.items() if name in _names(kind)]
+        if others and chosen in table and chosen not in others:
+            return f"{name} is not read by {said.format(chosen)}{got}; it belongs to {_listed(others)}"
+    return None
 
 
 def config_from_dict(values: dict[str, Any]) -> RunConfig:

@@ -6,7 +6,7 @@ import torch
 from gymnasium.spaces import Space
 from torch import Generator, Tensor
 
-from swell.batch.rules import BatchRules, BatchSizes, Hyperparameters, batch_rules
+from swell.batch.rules import BatchSizes, Hyperparameters, batch_rules
 from swell.config.learners import PolicySettings
 from swell.config.seeds import derive_seed
 from swell.config.validation import with_fields
@@ -67,7 +67,9 @@ class PolicyLearner(Generic[SettingsKind]):
         self.network: ActorCritic = network.to(device)
         self.micro_batch_size = self.settings.micro_batch_size
         self.gradient_steps = 0
-        self.rules = _rules(self.settings, reference)
+        if reference is None and self.settings.invariance == "on":
+            raise ConfigError("invariance on needs `reference`, the BatchSizes at which the settings were tuned")
+        self.rules = batch_rules(self.settings, reference or BatchSizes(1.0, 1.0))
         self._flat = flat_parameters(self.network)
         self._chain = policy_chain_of(self.network)
         self.optimizer = self.make_adam()
@@ -206,9 +208,3 @@ class PolicyLearner(Generic[SettingsKind]):
         self.gradient_steps = state["gradient_steps"]
         self._exploration.set_state(state["exploration"])
         self.shuffle.set_state(state["shuffle"])
-
-
-def _rules(settings: PolicySettings, reference: BatchSizes | None) -> BatchRules:
-    if reference is None and settings.invariance == "on":
-        raise ConfigError("invariance on needs `reference`, the BatchSizes at which the settings were tuned")
-    return batch_rules(settings, reference or BatchSizes(1.0, 1.0))

@@ -16,8 +16,7 @@ from swell.bench.status import attempts, read_state
 from swell.bench.workers import process
 from swell.bench.workers.process import ATTEMPT, IN_USE, Ending, RunInUseError, attempt, carry_out, claim_of
 from swell.errors import DivergedError
-from swell.runs import driver
-from swell.runs import start as runs
+from swell.runs import driver, start as runs
 from swell.runs.run_directory import RunLock, read_json, write_json_atomic
 
 
