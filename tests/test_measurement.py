@@ -131,7 +131,7 @@ def test_an_interval_of_effective_sample_sizes_survives_a_restart_with_its_actio
     learner.row = torch.tensor([1.0, 0.0, -1.0])
     later = rollout_of(STATES + 1000.0, ROLLOUT.valid, torch.zeros(10, 10, dtype=torch.long))
     looks = [twin.observe(learner, later) for twin in (meter, restored)]
-    assert torch.equal(looks[0].probe.states, looks[1].probe.states)
+    assert torch.equal(looks[0][0].states, looks[1][0].states)
     readings = [twin.compare(look, learner) for twin, look in zip((meter, restored), looks, strict=True)]
     assert readings[0] == readings[1] < 0.9  # of the actions kept; those taken later would read 1
 
@@ -139,10 +139,10 @@ def test_an_interval_of_effective_sample_sizes_survives_a_restart_with_its_actio
 def test_states_are_distinct_valid_and_at_most_as_many_as_asked():
     valid = torch.ones(10, 10, dtype=torch.bool)
     valid[5:] = False
-    states = measurement(num_states=30).observe(Threshold(0), rollout_of(STATES, valid)).probe.states[:, 0].tolist()
+    states = measurement(num_states=30).observe(Threshold(0), rollout_of(STATES, valid))[0].states[:, 0].tolist()
     assert len(set(states)) == 30
     assert max(states) < 50
-    everything = measurement(num_states=2048).observe(Threshold(0), rollout_of(STATES, valid)).probe.states
+    everything = measurement(num_states=2048).observe(Threshold(0), rollout_of(STATES, valid))[0].states
     assert everything.shape[0] == 50
 
 

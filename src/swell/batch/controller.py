@@ -13,6 +13,10 @@ from swell.errors import ConfigError
 from swell.types import BatchPlan, PolicyView, SampleLosses, Scaler, Signal
 
 
+KL_THRESHOLDS = {"calm_reading": 0.01, "volatile_reading": 0.1}
+"""Those of the public release of ABS for PPO; an update of yours may be calmer, see `reading`."""
+
+
 class BatchController:
     """Told how an update changed the policy, it answers with the next horizon.
 
@@ -39,6 +43,8 @@ class BatchController:
             raise ConfigError(f"every must be a whole number of at least 1, got {every!r}")
         if scaler is not None and fields:
             raise ConfigError(f"{', '.join(fields)}: give these to the scaler, which is your own")
+        if signal is None and scaler is None:
+            fields = {**KL_THRESHOLDS, **fields}
         self.signal: Signal = KLDivergence() if signal is None else signal
         self.scaler: Scaler = AdaptiveScaler(num_envs=num_envs, **fields) if scaler is None else scaler
         self.progress = 0.0

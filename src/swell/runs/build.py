@@ -173,7 +173,7 @@ def _own(option: str, name: str, methods: Sequence[str], *arguments: Any, **name
     missing = [method for method in methods if not callable(getattr(made, method, None))]
     if missing:
         raise ConfigError(
-            f"{option} {name} must have {', '.join(f'{method}()' for method in missing)}; see docs/api.md"
+            f"{option} {name} must have {', '.join(f'{method}()' for method in missing)}; see docs/by-hand.md"
         )
     return make(*arguments, **named) if made is make else made
 
