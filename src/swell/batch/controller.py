@@ -12,7 +12,6 @@ from swell.config.validation import Count
 from swell.errors import ConfigError
 from swell.types import BatchPlan, PolicyView, SampleLosses, Scaler, Signal
 
-
 KL_THRESHOLDS = {"calm_reading": 0.01, "volatile_reading": 0.1}
 """Those of the public release of ABS for PPO; an update of yours may be calmer, see `reading`."""
 
