@@ -5,48 +5,30 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from swell.config.batch import (
-    AdaptiveSettings,
-    BatchSettings,
-    NoiseScaleSettings,
-    NoiseSignalSettings,
-    PolicyChangeSettings,
-    RampSettings,
-    SignalSettings,
-)
-from swell.config.learners import (
-    ESSSettings,
-    LearnerSettings,
-    PPGEWMASettings,
-    PPGSettings,
-    PPOEWMASettings,
-    PPOSettings,
-    PQNSettings,
-)
-from swell.config.runs import EnvSettings, EvaluationSettings, RunSettings
+from swell.config import batch, learners, runs
 from swell.config.validation import Fault, Settings, did_you_mean, is_more, with_fields
 from swell.errors import ConfigError
 
 SignalName = Literal["behavioral_divergence", "kl_divergence", "effective_sample_size", "gradient_noise_scale"]
-ALGORITHMS: dict[str, type[LearnerSettings]] = {
-    "pqn": PQNSettings,
-    "ppo": PPOSettings,
-    "ppo-ewma": PPOEWMASettings,
-    "ppg": PPGSettings,
-    "ppg-ewma": PPGEWMASettings,
-    "ess": ESSSettings,
+ALGORITHMS: dict[str, type[learners.LearnerSettings]] = {
+    "pqn": learners.PQNSettings,
+    "ppo": learners.PPOSettings,
+    "ppo-ewma": learners.PPOEWMASettings,
+    "ppg": learners.PPGSettings,
+    "ppg-ewma": learners.PPGEWMASettings,
+    "ess": learners.ESSSettings,
 }
-SCALERS: dict[str, type[BatchSettings]] = {
-    "adaptive": AdaptiveSettings,
-    "fixed": BatchSettings,
-    "ramp": RampSettings,
-    "noise-scale": NoiseScaleSettings,
+SCALERS: dict[str, type[batch.BatchSettings]] = {
+    "adaptive": batch.AdaptiveSettings,
+    "fixed": batch.BatchSettings,
+    "ramp": batch.RampSettings,
+    "noise-scale": batch.NoiseScaleSettings,
 }
-SIGNALS: dict[str, type[SignalSettings]] = {
-    "behavioral_divergence": PolicyChangeSettings,
-    "kl_divergence": PolicyChangeSettings,
-    "effective_sample_size": PolicyChangeSettings,
-    "gradient_noise_scale": NoiseSignalSettings,
+SIGNALS: dict[str, type[batch.SignalSettings]] = {
+    "behavioral_divergence": batch.PolicyChangeSettings,
+    "kl_divergence": batch.PolicyChangeSettings,
+    "effective_sample_size": batch.PolicyChangeSettings,
+    "gradient_noise_scale": batch.NoiseSignalSettings,
 }
 Reader = tuple[str, str, Mapping[str, type[Settings]]]
 READERS: tuple[Reader, ...] = (
@@ -61,19 +43,19 @@ REMOVED = {"overlap": False, "horizon_multiple": 1}
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(
-    RunSettings,
-    EvaluationSettings,
-    PQNSettings,
-    PPOSettings,
-    ESSSettings,
-    PPGSettings,
-    PPGEWMASettings,
-    AdaptiveSettings,
-    NoiseScaleSettings,
-    RampSettings,
-    PolicyChangeSettings,
-    NoiseSignalSettings,
-    EnvSettings,
+    runs.RunSettings,
+    runs.EvaluationSettings,
+    learners.PQNSettings,
+    learners.PPOSettings,
+    learners.ESSSettings,
+    learners.PPGSettings,
+    learners.PPGEWMASettings,
+    batch.AdaptiveSettings,
+    batch.NoiseScaleSettings,
+    batch.RampSettings,
+    batch.PolicyChangeSettings,
+    batch.NoiseSignalSettings,
+    runs.EnvSettings,
 ):
     """Everything that decides what a run does. The defaults are the recipe for classic control; presets change them.
 
@@ -86,10 +68,10 @@ class RunConfig(
     @property
     def read_settings(self) -> tuple[type[Settings], ...]:
         """The kinds of settings that this run reads; a part of the user's own may read all of its kind."""
-        algorithm = ALGORITHMS.get(self.algorithm, LearnerSettings)
+        algorithm = ALGORITHMS.get(self.algorithm, learners.LearnerSettings)
         scalers = [SCALERS[self.scaler]] if self.scaler in SCALERS else list(SCALERS.values())
         signals = [SIGNALS[self.signal_name]] if self.signal_name in SIGNALS else list(SIGNALS.values())
-        return (RunSettings, EvaluationSettings, EnvSettings, algorithm, *scalers, *signals)
+        return (runs.RunSettings, runs.EvaluationSettings, runs.EnvSettings, algorithm, *scalers, *signals)
 
     @property
     def read_options(self) -> set[str]:
@@ -182,7 +164,7 @@ def config_from_dict(values: dict[str, Any]) -> RunConfig:
     unknown = [name for name in values if name not in options]
     if unknown:
         raise ConfigError(*(f"unknown option {name}{did_you_mean(name, options)}" for name in unknown))
-    read = _names(ALGORITHMS.get(values.get("algorithm", "pqn"), LearnerSettings))
+    read = _names(ALGORITHMS.get(values.get("algorithm", "pqn"), learners.LearnerSettings))
     of_learners = {name for kind in ALGORITHMS.values() for name in _names(kind)}
     kept = {name: value for name, value in values.items() if name in read or name not in of_learners}
     fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in kept.items()}
