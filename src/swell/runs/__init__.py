@@ -1,0 +1,1 @@
+"""Runs that survive anything: building, driving, saving, resuming, reading back."""
