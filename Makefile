@@ -39,9 +39,9 @@ help:
 train: .venv/ready
 	$(BIN)/swell train CartPole-v1 --target-return 475 --evaluate-every 10000 --new --report
 
-# -rs: what was skipped, and why, in a line each at the end.
+# -rfEs: what failed and what was skipped, and why, in a line each at the end.
 test: .venv/ready-to-test
-	$(BIN)/python -m pytest -n 2 -m "not slow" -rs
+	$(BIN)/python -m pytest -n 2 -m "not slow" -rfEs
 
 # With the oldest instruction set of torch and oneDNN, with that of most processors, and with all that this one has.
 test-portable: .venv/ready-to-test

@@ -287,7 +287,7 @@ def test_a_seed_decides_the_weights_of_an_encoder_of_ones_own():
             "own_networks:make_too_wide",
             r"the network cannot take observations of shape \[1, 3\]: mat1 and mat2 .* \(1x3 and 4x8\)",
         ),
-        ("own_networks:make_nothing", r"the network cannot take observations of shape \[1, 3\]: .*NoneType.*"),
+        ("own_networks:make_nothing", r"network own_networks:make_nothing must make a torch module of the shape .*"),
         ("own_networks:mak", r"network own_networks:mak: own_networks has no mak; did you mean make\?"),
         ("nowhere.at_all:make", r"network nowhere.at_all:make: cannot import nowhere.at_all \(No module named .*\)"),
     ],
