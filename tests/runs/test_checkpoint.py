@@ -16,8 +16,7 @@ import pytest
 import safetensors.torch
 import torch
 from full_disk import files_limited_to
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
 
 import swell

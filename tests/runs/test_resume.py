@@ -9,8 +9,7 @@ from kill import fresh_state, in_child, outcome, resume_and_kill, run_and_kill, 
 
 from swell.config.run_config import config_from_dict
 from swell.errors import ConfigError, StorageError
-from swell.runs import checkpoint, driver, run_directory
-from swell.runs import start as runs
+from swell.runs import checkpoint, driver, run_directory, start as runs
 from swell.runs.agent import load_policy
 from swell.runs.build import build
 from swell.runs.checkpoint import load_newest

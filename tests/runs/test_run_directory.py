@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 import torch
 from full_disk import files_limited_to
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from swell.errors import ConfigError, StorageError
 from swell.runs.run_directory import (

@@ -10,15 +10,15 @@ import torch
 from gymnasium.error import DependencyNotInstalled
 from torch import Tensor
 
-from swell.runs.build import make_learner, observation_shape, resolve_device
-from swell.runs.checkpoint import checkpoint_name, load_checkpoint, load_newest
 from swell.collect.collector import play_episodes
 from swell.config.run_config import RunConfig, config_from_dict
+from swell.config.seeds import derive_seed
 from swell.envs import VectorEnv, make_envs
 from swell.errors import ConfigError, StorageError
 from swell.memory.planner import EVALUATION_ENVS
+from swell.runs.build import make_learner, observation_shape, resolve_device
+from swell.runs.checkpoint import checkpoint_name, load_checkpoint, load_newest
 from swell.runs.run_directory import read_description
-from swell.config.seeds import derive_seed
 
 Which = Literal["newest", "best"]
 FRAMES_PER_SECOND = 30

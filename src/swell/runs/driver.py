@@ -8,22 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from swell.runs.build import BuiltRun
-from swell.runs.checkpoint import prune, save_checkpoint
 from swell.config.run_config import RunConfig
+from swell.config.seeds import derive_seed
 from swell.display.console import make_console
+from swell.display.panel import RunHeader
+from swell.display.sinks import Sink, TensorBoardSink, tensorboard_available
 from swell.errors import DivergedError, OutOfMemoryError, StorageError
-from swell.runs.interrupt import InterruptedRunError, StopRequest
+from swell.learning.optimize import is_out_of_memory
+from swell.learning.schedules import Every
 from swell.loop import train
 from swell.memory.plan import describe
-from swell.display.sinks import Sink, TensorBoardSink, tensorboard_available
-from swell.learning.optimize import is_out_of_memory
-from swell.display.panel import RunHeader
-from swell.runs.agent import greedy_returns
-from swell.runs.run_directory import JsonLines, write_json_atomic
-from swell.learning.schedules import Every
-from swell.config.seeds import derive_seed
 from swell.memory.system import give_back_freed_memory, peak_memory_mb
+from swell.runs.agent import greedy_returns
+from swell.runs.build import BuiltRun
+from swell.runs.checkpoint import prune, save_checkpoint
+from swell.runs.interrupt import InterruptedRunError, StopRequest
+from swell.runs.run_directory import JsonLines, write_json_atomic
 from swell.types import Iteration
 
 CHECKPOINTS_KEPT = 2

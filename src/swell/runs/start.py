@@ -7,14 +7,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from swell.runs.build import BuiltRun, build
-from swell.runs.checkpoint import load_newest
 from swell.config.run_config import RunConfig, changed, config_from_dict
 from swell.display.console import patient_console, say
-from swell.runs.driver import Run, resume_promise
 from swell.envs import resolve_env_id
 from swell.memory.plan import MemoryPlan
 from swell.presets import make_config
+from swell.runs.build import BuiltRun, build
+from swell.runs.checkpoint import load_newest
+from swell.runs.driver import Run, resume_promise
 from swell.runs.run_directory import (
     RunLock,
     create_run_directory,
