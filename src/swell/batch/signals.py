@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from swell.errors import ConfigError
+from swell.errors import ConfigError, DivergedError
 from swell.types import PolicyView, WatchedPolicy
 
 
@@ -59,6 +59,30 @@ def effective_sample_size(log_ratios: Tensor) -> Tensor:
     Small pools over-estimate it, so take it over the whole batch rather than over each minibatch.
     """
     return log_effective_sample_size(log_ratios).exp()
+
+
+def ratio_sums(log_ratios: Tensor) -> Tensor:
+    """(Σρ, Σρ², N) of the ratios ρ = exp(l): all that e needs, and it adds up over micro-batches and processes.
+
+    In float64, where l up to 350 does not overflow.
+    """
+    ratios = widest(log_ratios.detach().flatten()).exp()
+    return torch.stack([ratios.sum(), ratios.square().sum(), torch.full_like(ratios.sum(), ratios.numel())])
+
+
+def widest(values: Tensor) -> Tensor:
+    """In float64, or in float32 on Apple's devices, which have no more."""
+    return values.to(torch.float32 if values.device.type == "mps" else torch.float64)
+
+
+def effective_sample_size_of(sums: Tensor) -> Tensor:
+    """e = (Σρ)² / (N·Σρ²) from `ratio_sums`, in [1/N, 1]; 1 of no ratios at all."""
+    total, squares, number = sums
+    if number == 0:
+        return torch.ones_like(total)
+    if not torch.isfinite(sums).all():
+        raise DivergedError("importance ratios are not finite: the policy has left the one that sampled")
+    return (total.square() / (number * squares)).clamp(1.0 / number, 1.0)
 
 
 @torch.no_grad()

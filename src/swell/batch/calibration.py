@@ -1,0 +1,65 @@
+"""Thresholds from a run's own first readings: what is calm depends on the policy, its learning rate and its batch."""
+
+import statistics
+from typing import Any
+
+from swell.batch.scalers import AdaptiveScaler, HorizonScaler
+
+CALM_SHARE = 0.1
+"""A policy counts as calm once it moves a tenth as far, in KL divergence, as it did at the start."""
+
+
+def thresholds_from(readings: list[float], signal: str) -> tuple[float, float] | None:
+    """(calm, volatile): volatile is the median of the readings, calm a tenth of its KL divergence; None of no motion.
+
+    The lost share 1 − e of an effective sample size goes with the KL, a share of changed actions with its root.
+    """
+    middle = statistics.median(readings)
+    if signal == "effective_sample_size":
+        return (1.0 - CALM_SHARE * (1.0 - middle), middle) if middle < 1.0 else None
+    if middle <= 0.0:
+        return None
+    return middle * (CALM_SHARE**0.5 if signal == "behavioral_divergence" else CALM_SHARE), middle
+
+
+class CalibratedScaler(HorizonScaler):
+    """An AdaptiveScaler whose thresholds are taken from its first readings; until then the horizon is the shortest.
+
+    Readings that show no motion at all do not calibrate: it waits for more.
+    """
+
+    def __init__(self, signal: str, *, calibration_readings: int = 10, **fields: Any) -> None:
+        super().__init__()
+        self._signal = signal
+        self._wanted = calibration_readings
+        self._fields = fields
+        self._first: list[float] = []
+        self._adaptive = AdaptiveScaler(**fields)
+
+    @property
+    def thresholds(self) -> tuple[float, float] | None:
+        """(calm, volatile), once there are enough readings."""
+        return thresholds_from(self._first, self._signal) if len(self._first) >= self._wanted else None
+
+    def horizon(self, progress: float) -> float:
+        return self._adaptive.horizon(progress)
+
+    def adjust(self, reading: float) -> None:
+        if self.thresholds is not None:
+            self._adaptive.adjust(reading)
+            return
+        self._first.append(reading)
+        self._calibrate()
+
+    def _calibrate(self) -> None:
+        if self.thresholds is not None:
+            calm, volatile = self.thresholds
+            self._adaptive = AdaptiveScaler(**self._fields, calm_reading=calm, volatile_reading=volatile)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"first": list(self._first), "adaptive": self._adaptive.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._first = list(state["first"])
+        self._calibrate()
+        self._adaptive.load_state_dict(state["adaptive"])
