@@ -24,7 +24,7 @@ from swell.errors import ConfigError
 from swell.llm.config import GRPOConfig
 from swell.llm.ess_trainer import ESSTrainer, Inputs, counted_tokens, full_sequences
 from swell.llm.moving_batch import MovingBatch
-from swell.llm.readings import TOKEN_SIGNALS, UpdateNoise, batch_factor, corrected
+from swell.llm.readings import TOKEN_SIGNALS, UpdateNoise, corrected
 
 STATE_NAME = "swell_state.json"
 MOST_LOGITS = 2**27
@@ -108,6 +108,8 @@ class GRPOTrainer(ESSTrainer):
         with self._told(gradient_accumulation_steps=accumulation), self._timed("update"):
             losses = [self._micro_batch(model, number, accumulation) for number in range(accumulation)]
         self.moving.updates_done += 1
+        if (beta2 := self._optimizer_memory()[1]) is not None:
+            self._noise.remember(self.moving.update_batch, beta2)
         if begins and self.args.measure_every and self._windows % self.args.measure_every == 0:
             # After the gradient and before the step: the weights are still those that sampled.
             with self._timed("measure"):
@@ -220,11 +222,14 @@ class GRPOTrainer(ESSTrainer):
             return None
         factor = 1.0 / rate**2
         if self.args.reading_correction == "learning-rate-and-batch":
-            group = self.optimizer.param_groups[0]
-            momentum = group["betas"][0] if "betas" in group else group.get("momentum", 0.0)
             batch = cast(MovingBatch, self.moving).update_batch
-            factor *= batch_factor(self._noise.scale, batch, self._reference_batch, momentum)
+            factor *= self._noise.factor(batch, self._reference_batch, *self._optimizer_memory())
         return factor
+
+    def _optimizer_memory(self) -> tuple[float, float | None]:
+        """How slowly the averages of gradients and of their squares forget; None without the latter."""
+        group = cast(Any, self.optimizer).param_groups[0]
+        return group["betas"] if "betas" in group else (group.get("momentum", 0.0), None)
 
     def _measures_noise(self, accumulation: int) -> bool:
         return (
