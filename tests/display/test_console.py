@@ -56,6 +56,10 @@ ROW: Row = {
 }
 
 
+def view() -> PanelView:
+    return PanelView(HEADER, RunSoFar(100_000))
+
+
 class Clock:
     """A clock that a test moves by hand."""
 
@@ -193,7 +197,7 @@ def test_ascii_sparklines_have_a_sign_for_every_height() -> None:
 
 def test_plain_lines_come_first_then_every_five_seconds_then_last() -> None:
     stream, clock = io.StringIO(), Clock()
-    lines = PlainLines(HEADER, 100_000, stream=stream, clock=clock)
+    lines = PlainLines(view(), stream=stream, clock=clock)
     for second in range(8):
         clock.seconds = float(second)
         lines.write({**ROW, "env_steps": 1_000 * second})
@@ -205,7 +209,7 @@ def test_plain_lines_come_first_then_every_five_seconds_then_last() -> None:
 
 def test_a_plain_line_says_where_the_run_is_and_why_the_batch_changed() -> None:
     stream = io.StringIO()
-    PlainLines(HEADER, 100_000, stream=stream).write(ROW)
+    PlainLines(view(), stream=stream).write(ROW)
     title, place, line = stream.getvalue().splitlines()
     assert title == "CartPole-v1 · PQN · mlp · 17,922 parameters · adaptive 16..64 (log) · 32 envs"
     assert place == "runs/cartpole · resume: exact"
@@ -217,7 +221,7 @@ def test_a_plain_line_says_where_the_run_is_and_why_the_batch_changed() -> None:
 
 def test_plain_notices_and_evaluations_are_told_at_once() -> None:
     stream = io.StringIO()
-    lines = PlainLines(HEADER, 100_000, stream=stream)
+    lines = PlainLines(view(), stream=stream)
     lines.message("checkpoint written: [step-100]")
     lines.evaluation({"env_steps": 100, "episodes": 10, "mean_return": 21.0, "std_return": 0.5})
     assert stream.getvalue().splitlines()[2:] == [
@@ -228,7 +232,7 @@ def test_plain_notices_and_evaluations_are_told_at_once() -> None:
 
 def test_the_live_panel_redraws_at_most_four_times_a_second_and_ends_up_to_date() -> None:
     stream, clock = io.StringIO(), Clock()
-    panel = LivePanel(HEADER, 100_000, Console(file=stream, force_terminal=True, width=80, height=24), clock)
+    panel = LivePanel(view(), Console(file=stream, force_terminal=True, width=80, height=24), clock)
     for tenth in range(20):
         clock.seconds = tenth / 10
         panel.write({**ROW, "env_steps": 1_000 * tenth})
@@ -241,13 +245,13 @@ def test_the_live_panel_redraws_at_most_four_times_a_second_and_ends_up_to_date(
 
 def test_a_live_panel_that_never_heard_of_a_row_leaves_the_cursor_alone() -> None:
     stream = io.StringIO()
-    LivePanel(HEADER, 100_000, Console(file=stream, force_terminal=True, highlight=False, width=80, height=24))
+    LivePanel(view(), Console(file=stream, force_terminal=True, highlight=False, width=80, height=24))
     assert stream.getvalue() == "starting CartPole-v1 · PQN · mlp · 17,922 parameters\n"
 
 
 def test_a_notice_scrolls_by_above_the_live_panel() -> None:
     stream = io.StringIO()
-    panel = LivePanel(HEADER, 100_000, Console(file=stream, force_terminal=True, width=80, height=24))
+    panel = LivePanel(view(), Console(file=stream, force_terminal=True, width=80, height=24))
     panel.write(ROW)
     panel.message("checkpoint written")
     panel.close()
@@ -258,8 +262,8 @@ def test_a_notice_scrolls_by_above_the_live_panel() -> None:
 @pytest.mark.parametrize("stream", [BrokenTerminal(), closed_stream()])
 def test_a_display_without_a_reader_falls_silent_and_does_not_stop_the_run(stream: io.StringIO) -> None:
     console = patient_console(stream)
-    panel = LivePanel(HEADER, 100_000, console)
-    for sink in (panel, PlainLines(HEADER, 100_000, every_seconds=0, stream=stream)):
+    panel = LivePanel(view(), console)
+    for sink in (panel, PlainLines(view(), every_seconds=0, stream=stream)):
         sink.write(ROW)
         sink.evaluation({"env_steps": 100})
         sink.message("checkpoint written")
@@ -305,7 +309,7 @@ def test_the_display_fits_where_stdout_goes(
     monkeypatch.setattr(stdout, "isatty", lambda: is_terminal)
     monkeypatch.setattr(sys, "stdout", stdout)
     monkeypatch.setenv("TERM", term)
-    sink = make_console(quiet, 100_000, HEADER)
+    sink = make_console(quiet, view())
     sink.close()
     assert type(sink) is kind
     assert bool(stdout.getvalue()) is not quiet

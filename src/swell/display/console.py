@@ -6,23 +6,40 @@ import sys
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from typing import TextIO
+from typing import Protocol, TextIO
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 
-from swell.display.panel import PanelView, RunHeader, plain_line
-from swell.display.sinks import Row, RunSoFar, Sink
-from swell.display.words import describe_evaluation, to_ascii
+from swell.display.sinks import Row, Sink
+from swell.display.words import to_ascii
 
 
-def make_console(quiet: bool, total_env_steps: int, header: RunHeader) -> Sink:
+class RunView(Protocol):
+    """A run as displays show it: its rows added up, in one line of a log and as a panel of any width."""
+
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def opening(self) -> list[str]: ...
+
+    def add(self, row: Row) -> None: ...
+
+    def add_evaluation(self, row: Row) -> str: ...
+
+    def line(self) -> str: ...
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult: ...
+
+
+def make_console(quiet: bool, view: RunView) -> Sink:
     """The display that fits where stdout goes: nothing, a live panel on a terminal, or plain lines."""
     if quiet or sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]  # None under pythonw
         return Quiet()
     if sys.stdout.isatty() and os.environ.get("TERM") not in ("dumb", "unknown"):
-        return LivePanel(header, total_env_steps)
-    return PlainLines(header, total_env_steps)
+        return LivePanel(view)
+    return PlainLines(view)
 
 
 class Quiet:
@@ -42,28 +59,26 @@ class PlainLines:
 
     def __init__(
         self,
-        header: RunHeader,
-        total_env_steps: int,
+        view: RunView,
         every_seconds: float = 5.0,
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._header, self._run = header, RunSoFar(total_env_steps)
-        self._every_seconds, self._clock = every_seconds, clock
+        self._view, self._every_seconds, self._clock = view, every_seconds, clock
         self._console = patient_console(stream)
         self._told_at = -math.inf
         self._has_news = False
-        self.message(f"{header.title} · {header.scaler} · {header.num_envs} envs")
-        self.message(header.place)
+        for line in view.opening:
+            self.message(line)
 
     def write(self, row: Row) -> None:
-        self._run.add(row)
+        self._view.add(row)
         self._has_news = True
         if self._clock() - self._told_at >= self._every_seconds:
             self._tell()
 
     def evaluation(self, row: Row) -> None:
-        self.message(f"evaluation: {describe_evaluation(row)}")
+        self.message(f"evaluation: {self._view.add_evaluation(row)}")
 
     def message(self, text: str) -> None:
         say(text, self._console)
@@ -74,7 +89,7 @@ class PlainLines:
 
     def _tell(self) -> None:
         self._told_at, self._has_news = self._clock(), False
-        self.message(plain_line(self._header, self._run))
+        self.message(self._view.line())
 
 
 class LivePanel:
@@ -85,25 +100,21 @@ class LivePanel:
     """
 
     def __init__(
-        self,
-        header: RunHeader,
-        total_env_steps: int,
-        console: Console | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        self, view: RunView, console: Console | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._run, self._clock = RunSoFar(total_env_steps), clock
+        self._view, self._clock = view, clock
         self._console = console or patient_console()
-        self._live = Live(PanelView(header, self._run), console=self._console, auto_refresh=False)
+        self._live = Live(view, console=self._console, auto_refresh=False)
         self._drawn_at = -math.inf
-        self.message(f"starting {header.title}")
+        self.message(f"starting {view.title}")
 
     def write(self, row: Row) -> None:
-        self._run.add(row)
+        self._view.add(row)
         if self._clock() - self._drawn_at >= 0.25:
             self._draw()
 
     def evaluation(self, row: Row) -> None:
-        self._run.last_evaluation = row
+        self._view.add_evaluation(row)
         self._draw()
 
     def message(self, text: str) -> None:

@@ -1,6 +1,6 @@
 """The panel of a run: the lines of the live panel, fitted to any width, and the one line of a log."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
@@ -9,7 +9,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from swell.display.sinks import Row, RunSoFar, finite, number, sparkline
+from swell.display.sinks import Progress, Row, RunSoFar, finite, number, sparkline
 from swell.display.words import (
     count,
     decimal,
@@ -55,28 +55,55 @@ class RunHeader:
 
 @dataclass(frozen=True)
 class PanelView:
-    """The panel as something rich can draw at any width."""
+    """A run with envs as a display shows it."""
 
     header: RunHeader
     run: RunSoFar
 
+    @property
+    def title(self) -> str:
+        return self.header.title
+
+    @property
+    def opening(self) -> list[str]:
+        """What a log begins with."""
+        return [f"{self.header.title} · {self.header.scaler} · {self.header.num_envs} envs", self.header.place]
+
+    def add(self, row: Row) -> None:
+        self.run.add(row)
+
+    def add_evaluation(self, row: Row) -> str:
+        """Takes in an evaluation and says it in words."""
+        self.run.last_evaluation = row
+        return describe_evaluation(row)
+
+    def line(self) -> str:
+        return plain_line(self.header, self.run)
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        room = max(options.max_width - 4, 1)  # the border and its padding
-        ascii_only = options.ascii_only
-        body = Table.grid(padding=(0, 1, 0, 0), pad_edge=False)
-        body.add_column(style="dim", width=_LABEL_WIDTH, no_wrap=True, overflow="crop")
-        body.add_column(no_wrap=True, overflow="crop")
-        value_room = max(room - _LABEL_WIDTH - 1, 0)
-        for label, fragments in panel_lines(self.header, self.run, value_room):
-            body.add_row(label, _fitted(fragments, value_room, ascii_only))
-        yield Panel(
-            body,
-            title=_fitted([(self.header.title, "bold")], room - 2, ascii_only),
-            subtitle=_fitted([(self.header.place, "dim")], room - 2, ascii_only),
-            title_align="left",
-            subtitle_align="left",
-            border_style="blue",
-        )
+        yield drawn_panel(self.title, self.header.place, lambda room: panel_lines(self.header, self.run, room), options)
+
+
+def drawn_panel(
+    title: str, place: str, lines: Callable[[int], list[tuple[str, Fragments]]], options: ConsoleOptions
+) -> Panel:
+    """Labelled lines in a frame, at any width; `lines` is told how wide its values may be."""
+    room = max(options.max_width - 4, 1)  # the border and its padding
+    ascii_only = options.ascii_only
+    body = Table.grid(padding=(0, 1, 0, 0), pad_edge=False)
+    body.add_column(style="dim", width=_LABEL_WIDTH, no_wrap=True, overflow="crop")
+    body.add_column(no_wrap=True, overflow="crop")
+    value_room = max(room - _LABEL_WIDTH - 1, 0)
+    for label, fragments in lines(value_room):
+        body.add_row(label, _fitted(fragments, value_room, ascii_only))
+    return Panel(
+        body,
+        title=_fitted([(title, "bold")], room - 2, ascii_only),
+        subtitle=_fitted([(place, "dim")], room - 2, ascii_only),
+        title_align="left",
+        subtitle_align="left",
+        border_style="blue",
+    )
 
 
 _LABEL_WIDTH = 9  # "evaluated"
@@ -90,7 +117,7 @@ def panel_lines(header: RunHeader, run: RunSoFar, room: int) -> list[tuple[str, 
     horizons = sparkline(run.horizons.values(), sparkline_room, header.min_horizon, header.max_horizon)
     horizon = count(finite(row, "planned_horizon")) + (f" of {header.max_horizon}" if header.adapts else "")
     return [
-        (percent(run.fraction_done()), _progress_bar(run, room)),
+        (percent(run.fraction_done()), progress_bar(run, room)),
         ("steps", [(_steps(run), "")]),
         ("return", [(f"{decimal(number(row, 'episode_return')):<12}", "bold green"), (returns, "green")]),
         ("episodes", [(_episodes(row), "")]),
@@ -100,7 +127,7 @@ def panel_lines(header: RunHeader, run: RunSoFar, room: int) -> list[tuple[str, 
         ("batch", [(_batch(header, row), "")]),
         ("update", [(_update(row), "")]),
         ("learning", [(_learning(row), "")]),
-        ("time", _time(run.phase_shares(), room)),
+        ("time", time_shares(run.phase_shares(), room)),
     ]
 
 
@@ -109,7 +136,7 @@ def plain_line(header: RunHeader, run: RunSoFar) -> str:
     row = run.latest
     parts = (
         f"{percent(run.fraction_done()):>4}",
-        f"{count(finite(row, 'env_steps'))}/{run.total_env_steps:,} steps",
+        f"{count(finite(row, 'env_steps'))}/{run.total:,} steps",
         f"return {decimal(number(row, 'episode_return'))}",
         f"batch {count(finite(row, 'batch_size'))}",
         f"{count(run.steps_per_second())} steps/s",
@@ -131,7 +158,7 @@ def why(header: RunHeader, run: RunSoFar) -> str:
 
 
 def _steps(run: RunSoFar) -> str:
-    done = f"{count(finite(run.latest, 'env_steps'))} of {run.total_env_steps:,}"
+    done = f"{count(finite(run.latest, 'env_steps'))} of {run.total:,}"
     elapsed = duration(finite(run.latest, "wall_seconds"))
     return f"{done} · {count(run.steps_per_second())} per second · {elapsed} elapsed"
 
@@ -173,14 +200,15 @@ _LEARNING_WORDS = {
 }
 
 
-def _progress_bar(run: RunSoFar, room: int) -> Fragments:
+def progress_bar(run: Progress, room: int) -> Fragments:
+    """What is done, and how long the rest takes."""
     left = f"  {duration(run.seconds_left())} left"
     width = max(room - len(left), 0)
     done = round(run.fraction_done() * width)
     return [("━" * done, "green"), ("─" * (width - done), "dim"), (left, "")]
 
 
-def _time(shares: Mapping[str, float], room: int) -> Fragments:
+def time_shares(shares: Mapping[str, float], room: int) -> Fragments:
     """Percentages by phase; in front of them, where there is room, a bar in the same order and colours."""
     if not shares:
         return [("–", "")]
@@ -199,6 +227,7 @@ def _time_bar(shares: Mapping[str, float], width: int) -> Fragments:
 _PHASE_LOOKS = {
     "act": ("█", "magenta"),
     "env": ("▓", "blue"),
+    "generate": ("█", "magenta"),
     "update": ("▒", "green"),
     "measure": ("░", "yellow"),
     "other": ("·", "dim"),

@@ -163,19 +163,67 @@ def sparkline(values: Sequence[float], width: int, low: float | None = None, hig
     return "".join(SPARKS[round(height * (len(SPARKS) - 1))] for height in heights)
 
 
-class RunSoFar:
-    """What the rows seen until now add up to; the displays draw from it."""
+class Progress:
+    """How far a run is by its own clock, how fast it goes, and where its seconds went."""
 
     recent_seconds = 10.0
+    clock = "env_steps"
+    """The metric that counts up to the run's total."""
+    phases = PHASES
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.latest: dict[str, object] = {}
+        self._marks: deque[tuple[float, float]] = deque()
+
+    def fraction_done(self) -> float:
+        """Done over asked for, in [0, 1]."""
+        return min(max((finite(self.latest, self.clock) or 0.0) / max(self.total, 1), 0.0), 1.0)
+
+    def steps_per_second(self) -> float | None:
+        """The speed of the last ten seconds; before there are two rows, what the row itself says."""
+        if len(self._marks) < 2:
+            return finite(self.latest, "steps_per_second")
+        (old_count, old_seconds), (new_count, new_seconds) = self._marks[0], self._marks[-1]
+        return (new_count - old_count) / (new_seconds - old_seconds)
+
+    def seconds_left(self) -> float | None:
+        """How long the rest takes at the recent speed."""
+        speed, done = self.steps_per_second(), finite(self.latest, self.clock)
+        if not speed or speed < 0 or done is None:
+            return None
+        return max(self.total - done, 0.0) / speed
+
+    def phase_shares(self) -> dict[str, float]:
+        """The share of wall time by phase; what no phase claims (evaluation, checkpoints) is `other`."""
+        seconds = {phase: max(finite(self.latest, f"seconds_{phase}") or 0.0, 0.0) for phase in self.phases}
+        claimed = sum(seconds.values())
+        wall = max(finite(self.latest, "wall_seconds") or 0.0, claimed)
+        if not claimed:
+            return {}
+        return {phase: value / wall for phase, value in {**seconds, "other": wall - claimed}.items()}
+
+    def mark(self, row: Row) -> None:
+        """Notes when the clock showed what, for the speed."""
+        count, wall_seconds = finite(row, self.clock), finite(row, "wall_seconds")
+        if count is None or wall_seconds is None:
+            return
+        if self._marks and wall_seconds <= self._marks[-1][1]:
+            return
+        self._marks.append((count, wall_seconds))
+        while len(self._marks) > 2 and wall_seconds - self._marks[1][1] >= self.recent_seconds:
+            self._marks.popleft()
+
+
+class RunSoFar(Progress):
+    """What the rows seen until now add up to; the displays draw from it."""
 
     def __init__(self, total_env_steps: int) -> None:
-        self.total_env_steps = total_env_steps
-        self.latest: dict[str, object] = {}
+        super().__init__(total_env_steps)
         self.last_evaluation: Row = {}
         self.last_reading: Row = {}
         self.returns = History()
         self.horizons = History()
-        self._marks: deque[tuple[float, float]] = deque()
 
     def add(self, row: Row) -> None:
         """Takes in one row. A metric that this row lacks keeps its last value."""
@@ -186,43 +234,7 @@ class RunSoFar:
         self.horizons.append(planned)
         if number(row, "reading") is not None:
             self.last_reading = {**row, "planned_horizon": planned}
-        self._mark(finite(row, "env_steps"), finite(row, "wall_seconds"))
-
-    def fraction_done(self) -> float:
-        """Env steps done over env steps asked for, in [0, 1]."""
-        return min(max((finite(self.latest, "env_steps") or 0.0) / max(self.total_env_steps, 1), 0.0), 1.0)
-
-    def steps_per_second(self) -> float | None:
-        """The speed of the last ten seconds; before there are two rows, what the row itself says."""
-        if len(self._marks) < 2:
-            return finite(self.latest, "steps_per_second")
-        (old_steps, old_seconds), (new_steps, new_seconds) = self._marks[0], self._marks[-1]
-        return (new_steps - old_steps) / (new_seconds - old_seconds)
-
-    def seconds_left(self) -> float | None:
-        """How long the rest takes at the recent speed."""
-        speed, env_steps = self.steps_per_second(), finite(self.latest, "env_steps")
-        if not speed or speed < 0 or env_steps is None:
-            return None
-        return max(self.total_env_steps - env_steps, 0.0) / speed
-
-    def phase_shares(self) -> dict[str, float]:
-        """The share of wall time by phase; what no phase claims (evaluation, checkpoints) is `other`."""
-        seconds = {phase: max(finite(self.latest, f"seconds_{phase}") or 0.0, 0.0) for phase in PHASES}
-        claimed = sum(seconds.values())
-        wall = max(finite(self.latest, "wall_seconds") or 0.0, claimed)
-        if not claimed:
-            return {}
-        return {phase: value / wall for phase, value in {**seconds, "other": wall - claimed}.items()}
-
-    def _mark(self, env_steps: float | None, wall_seconds: float | None) -> None:
-        if env_steps is None or wall_seconds is None:
-            return
-        if self._marks and wall_seconds <= self._marks[-1][1]:
-            return
-        self._marks.append((env_steps, wall_seconds))
-        while len(self._marks) > 2 and wall_seconds - self._marks[1][1] >= self.recent_seconds:
-            self._marks.popleft()
+        self.mark(row)
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -7,25 +7,35 @@ from swell.display.sinks import SPARKS, Row, finite, number, sparkline
 
 
 def explain(
-    reading: float | None, old_horizon: float | None, new_horizon: float | None, max_horizon: int, signal: str
+    reading: float | None,
+    old_size: float | None,
+    new_size: float | None,
+    max_size: int,
+    signal: str,
+    size_name: str = "horizon",
 ) -> str:
-    """What a reading did to the horizon, such as "divergence 0.06 → horizon 61 of 64, up from 58"."""
-    horizon = f"{count(new_horizon)} of {max_horizon}"
+    """What a reading did to a size, such as "divergence 0.06 → horizon 61 of 64, up from 58"."""
+    size = f"{count(new_size)} of {max_size}"
     if reading is None:
-        return f"no reading yet, horizon {horizon}"
-    cause = f"{_SIGNAL_WORDS.get(signal, signal.replace('_', ' '))} {decimal(reading)}"
-    if old_horizon is None or new_horizon is None or old_horizon == new_horizon:
-        return f"{cause} → horizon unchanged at {horizon}"
-    direction = "up" if new_horizon > old_horizon else "down"
-    return f"{cause} → horizon {horizon}, {direction} from {count(old_horizon)}"
+        return f"no reading yet, {size_name} {size}"
+    cause = _cause(reading, signal)
+    if old_size is None or new_size is None or old_size == new_size:
+        return f"{cause} → {size_name} unchanged at {size}"
+    direction = "up" if new_size > old_size else "down"
+    return f"{cause} → {size_name} {size}, {direction} from {count(old_size)}"
 
 
-def explain_unadapted(reading: float | None, horizon: float | None, scaler: str, signal: str) -> str:
+def explain_unadapted(
+    reading: float | None, size: float | None, scaler: str, signal: str, size_name: str = "horizon"
+) -> str:
     """The same for a scaler that follows its own plan, such as "divergence 0.06 (measured only), fixed 64"."""
     if reading is None:
-        return f"{scaler}: horizon {count(horizon)}, nothing measured"
-    cause = f"{_SIGNAL_WORDS.get(signal, signal.replace('_', ' '))} {decimal(reading)}"
-    return f"{cause} (measured only), {scaler}: horizon {count(horizon)}"
+        return f"{scaler}: {size_name} {count(size)}, nothing measured"
+    return f"{_cause(reading, signal)} (measured only), {scaler}: {size_name} {count(size)}"
+
+
+def _cause(reading: float, signal: str) -> str:
+    return f"{_SIGNAL_WORDS.get(signal, signal.replace('_', ' '))} {decimal(reading)}"
 
 
 _SIGNAL_WORDS = {

@@ -11,8 +11,8 @@ import numpy as np
 from swell.config.run_config import RunConfig
 from swell.config.seeds import derive_seed
 from swell.display.console import make_console
-from swell.display.panel import RunHeader
-from swell.display.sinks import Sink, TensorBoardSink, tensorboard_available
+from swell.display.panel import PanelView, RunHeader
+from swell.display.sinks import RunSoFar, Sink, TensorBoardSink, tensorboard_available
 from swell.errors import DivergedError, OutOfMemoryError, StorageError
 from swell.learning.optimize import is_out_of_memory
 from swell.learning.schedules import Every
@@ -66,7 +66,7 @@ class Run:
         self._evaluations = JsonLines(directory / "evaluations.jsonl")
         self._evaluation_due = Every(config.evaluate_every) if config.evaluate_every else None
         self._checkpoint_due = Every(config.checkpoint_every)
-        self._console = make_console(quiet, config.total_env_steps, self._header())
+        self._console = make_console(quiet, PanelView(self._header(), RunSoFar(config.total_env_steps)))
         self._sinks: list[Sink] = [self._console]
         if (plan := describe(parts.memory_plan, config)) is not None:
             self._console.message(plan)
