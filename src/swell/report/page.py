@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 from swell.report import figures
 from swell.report.figures import Figure
-from swell.report.records import RunRecord, natural_key
+from swell.report.records import RunRecord, kinds_of, natural_key
 from swell.report.scoring import Scores, score_runs
 from swell.report.stats import Interval
 from swell.report.verdict import judge, variant_labels
+from swell.report.words import ENV_RUN
 
 
 class Html(str):
@@ -74,6 +75,11 @@ def interval_cell(interval: Interval, format_value: Callable[[float], str]) -> H
     return join([format_value(interval.value), tag("span", bounds, class_="interval")])
 
 
+def first_upper(words: str) -> str:
+    """Words at the head of a column or of a section; only the first letter changes."""
+    return words[:1].upper() + words[1:]
+
+
 def format_number(value: float | None) -> str:
     """Four digits, or all before the point."""
     if value is None:
@@ -105,7 +111,9 @@ class Page:
 
     def __init__(self, records: Sequence[RunRecord], about: str | None) -> None:
         self.records = records
+        self.kinds = kinds_of(records) or [ENV_RUN]
         self.scoring = score_runs(records)
+        self.words = self.scoring.words
         self.verdict = judge(records, self.scoring, about)
         self.labels = variant_labels(records, about)
         self.envs = sorted({record.env for record in records if record.env}, key=natural_key)
