@@ -21,6 +21,13 @@ RESAMPLES = 500
 LOG_SIGNALS = ("gradient_noise_scale", "kl_divergence")
 """Signals whose readings span orders of magnitude."""
 
+SIGNAL_NAMES = {"kl_divergence": "KL divergence"}
+
+
+def signal_name(signal: str) -> str:
+    """A signal as the page calls it."""
+    return SIGNAL_NAMES.get(signal, signal.replace("_", " "))
+
 
 def axes(words: Words) -> dict[Axis, str]:
     """The x axes of learning curves and what they are called, the first shown first."""
@@ -87,7 +94,7 @@ def reading_curves(records: Sequence[RunRecord], labels: Sequence[str], env: str
             entries += _band([(log.reading_clock, log.readings) for log in logs], variant, label)
     logarithmic = signal in LOG_SIGNALS and lowest > 0  # a logarithm would hide a reading of 0
     style = {"type": "log", "dtick": "D2"} if logarithmic else {"rangemode": "tozero"}
-    return _over_the_clock(entries, _kind_of(records, env), titled(plotly_text(signal.replace("_", " ")), **style))
+    return _over_the_clock(entries, _kind_of(records, env), titled(plotly_text(signal_name(signal)), **style))
 
 
 def profile(scores: Mapping[str, Scores], labels: Sequence[str], x_title: str) -> Figure:

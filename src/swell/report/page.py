@@ -1,7 +1,7 @@
 """What the sections of a report share: HTML whose text is escaped, and the page with its runs, scores, figures."""
 
 import html
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from swell.report import figures
 from swell.report.figures import Figure
@@ -9,7 +9,7 @@ from swell.report.records import RunRecord, kinds_of, natural_key
 from swell.report.scoring import Scores, score_runs
 from swell.report.stats import Interval
 from swell.report.verdict import judge, variant_labels
-from swell.report.words import ENV_RUN
+from swell.report.words import ENV_RUN, Kind
 
 
 class Html(str):
@@ -44,6 +44,12 @@ def bdi(text: str) -> Html:
 def remark(text: str) -> Html:
     """A paragraph that explains what stands below or above it."""
     return tag("p", text, class_="note")
+
+
+def kind_remarks(notes: Mapping[Kind, str]) -> Html:
+    """What explains each kind of run; with its name where there are several."""
+    several = len(notes) > 1
+    return join(remark(f"{kind.title}. {note}" if several else note) for kind, note in notes.items())
 
 
 def scroll_table(

@@ -36,6 +36,7 @@ class Kind:
 
     name: str
     """As config.json has it."""
+    title: str
     names: Mapping[str, str]
     """Name in metrics.jsonl, evaluations.jsonl or summary.json -> the reader's own; other names are kept."""
     words: Words
@@ -49,6 +50,7 @@ class Kind:
     batch_note: str
     signal_note: str
     time_note: str
+    option_note: str
     time_per: int
     """Seconds are told per so many on the clock."""
     without_score: str
@@ -79,6 +81,7 @@ def _largest_generation(config: Options) -> object:
 
 ENV_RUN = Kind(
     name="env",
+    title="Env runs",
     names={
         "env_steps": "clock",
         "episode_return": "score",
@@ -112,6 +115,7 @@ ENV_RUN = Kind(
         "paper). Behavioral divergence is the share of states whose greedy action changed, also called policy churn."
     ),
     time_note="choosing actions, stepping envs, updating, measuring the signal; “other” is evaluation and checkpoints",
+    option_note=" Presets choose some by env.",
     time_per=100_000,
     without_score="no episode ended",
     phases=PHASES,
@@ -121,6 +125,7 @@ ENV_RUN = Kind(
 
 LANGUAGE_MODEL_RUN = Kind(
     name="llm",
+    title="Language-model runs",
     names={  # not next_batch: the batch of each row is drawn as it was, also that of a last one cut to the run's total
         "completions": "clock",
         "updates": "gradient_steps",
@@ -141,7 +146,7 @@ LANGUAGE_MODEL_RUN = Kind(
     ),
     score="reward",
     evaluation="reward on fresh problems",
-    training="reward of the last 10 %",
+    training="reward of the last 10\u00a0%",
     batch_unit="completions",
     score_note="Mean reward of the completions that were trained on, as they were sampled.",
     batch_note="Completions per generation: how many are sampled before the policy is updated on them.",
@@ -151,6 +156,7 @@ LANGUAGE_MODEL_RUN = Kind(
         "tokens whose greedy choice changed."
     ),
     time_note="sampling completions, updating, measuring the signal; “other” is the rest of the wall-clock time",
+    option_note="",
     time_per=1_000,
     without_score="none was noted",
     phases=("generate", "update", "measure"),

@@ -16,6 +16,7 @@ from swell.report.page import (
     format_duration,
     format_number,
     join,
+    kind_remarks,
     plot_grid,
     remark,
     scroll_table,
@@ -37,15 +38,15 @@ def curve_section(page: Page) -> Html:
     names = curves.axes(page.words)
     options = join(tag("label", join([_axis_button(axis), tag("span", name)])) for axis, name in names.items())
     switch = tag("fieldset", join([tag("legend", "x axis"), options]), class_="switch")
-    note = " ".join(kind.score_note for kind in page.kinds)
+    notes = kind_remarks({kind: kind.score_note for kind in page.kinds})
     if max(len(page.runs_of(label)) for label in page.labels) > 1:
-        note += (
-            " Lines are means over runs, bands 95 % intervals. Where a run ends earlier than others, the mean is of "
+        note = (
+            "Lines are means over runs, bands 95 % intervals. Where a run ends earlier than others, the mean is of "
             "fewer runs from there on."
         )
     else:
-        note += f" Diamonds: {listed([kind.evaluation for kind in page.kinds])}."
-    return join([remark(note), switch, plots])
+        note = f"Diamonds: {listed([kind.evaluation for kind in page.kinds])}."
+    return join([notes, remark(note), switch, plots])
 
 
 def _axis_button(name: figures.Axis) -> Html:
@@ -55,7 +56,7 @@ def _axis_button(name: figures.Axis) -> Html:
 def batch_section(page: Page) -> Html:
     """What the scaler moves, over training."""
     plots = page.plot_per_env(lambda env: curves.batch_curves(page.records, page.labels, env))
-    return join([*(remark(kind.batch_note) for kind in page.kinds), plots]) if plots else Html()
+    return join([kind_remarks({kind: kind.batch_note for kind in page.kinds}), plots]) if plots else Html()
 
 
 def ess_section(page: Page) -> Html:
@@ -74,9 +75,9 @@ def signal_section(page: Page) -> Html:
     parts: list[Html] = []
     for signal in sorted({record.log.signal for record in page.records if record.log.readings.size}):
         draw = partial(curves.reading_curves, page.records, page.labels, signal=signal)
-        parts += [tag("h3", signal.replace("_", " ").capitalize()), page.plot_per_env(draw)]
+        parts += [tag("h3", first_upper(curves.signal_name(signal))), page.plot_per_env(draw)]
     measured = kinds_of(record for record in page.records if record.log.readings.size)
-    return join([*(remark(kind.signal_note) for kind in measured), *parts])
+    return join([kind_remarks({kind: kind.signal_note for kind in measured}), *parts])
 
 
 def time_section(page: Page) -> Html:
@@ -125,10 +126,8 @@ def config_section(page: Page) -> Html:
             rows.append([tag("code", name), *(_values_cell(values[label]) for label in known)])
     if not rows:
         return remark("The variants do not differ in any option.")
-    place = page.words.place
-    note = (
-        f"Options in which variants differ on the same {place}; all others are equal. Presets choose some by {place}."
-    )
+    note = f"Options in which variants differ on the same {page.words.place}; all others are equal."
+    note += "".join(kind.option_note for kind in page.kinds)
     return join([remark(note), scroll_table(["Option", *known], rows)])
 
 
