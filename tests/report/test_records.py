@@ -29,7 +29,7 @@ def test_links_are_not_followed(tmp_path):
     (inside / "metrics.jsonl").symlink_to(tmp_path / "elsewhere" / "run" / "metrics.jsonl")
     [record] = read_runs([tmp_path / "here"])
     assert record.seed == 1
-    assert record.log.env_steps.size == 0
+    assert record.log.clock.size == 0
 
 
 def test_a_folder_without_runs_is_refused_in_one_line(tmp_path):
@@ -42,8 +42,8 @@ def test_a_folder_without_runs_is_refused_in_one_line(tmp_path):
 def test_a_finished_run_is_read_completely(tmp_path):
     record = read_run(write_run(tmp_path / "run", score=120.0, seed=3, gradient_steps=500))
     assert (record.env, record.label, record.seed, record.status) == ("CartPole-v1", "pqn adaptive", 3, "done")
-    assert record.score("evaluation_return") == 120.0
-    assert (record.env_steps, record.gradient_steps, record.wall_seconds) == (100_000, 500, 40)
+    assert record.score("evaluation_score") == 120.0
+    assert (record.clock, record.gradient_steps, record.wall_seconds) == (100_000, 500, 40)
     assert (record.device, record.machine, record.threads, record.network) == ("cpu", "x86_64", "1", "mlp")
     assert record.versions["torch"] == "2.13.0+cpu"
     assert record.log.signal == "behavioral_divergence"
@@ -57,15 +57,15 @@ def test_the_last_horizon_is_the_planned_one(tmp_path):
     rows = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
     planned = [rows[0]["horizon"], *(row["next_horizon"] for row in rows[:-1])]
     assert rows[-1]["horizon"] == 5
-    assert read_run(directory).log.horizon.tolist() == planned
+    assert read_run(directory).log.batch.tolist() == planned
 
 
 def test_long_logs_are_thinned_but_keep_their_ends_and_readings(tmp_path):
     log = read_run(write_run(tmp_path / "run", lines=5000)).log
-    assert 100 < log.env_steps.size <= MAX_POINTS
-    assert log.env_steps[0] == 20 and log.env_steps[-1] == 100_000
+    assert 100 < log.clock.size <= MAX_POINTS
+    assert log.clock[0] == 20 and log.clock[-1] == 100_000
     assert 100 < log.readings.size <= MAX_POINTS
-    assert np.ptp(np.diff(log.env_steps)[:-2]) == 0  # evenly spaced
+    assert np.ptp(np.diff(log.clock)[:-2]) == 0  # evenly spaced
 
 
 @pytest.mark.parametrize("status", ["done", "diverged", "failed", "interrupted"])
@@ -113,7 +113,7 @@ def test_damaged_lines_are_left_out_and_told(tmp_path):
     lines[4] = b"\x00garbage\n"
     (directory / "metrics.jsonl").write_bytes(b"".join(lines) + b'{"env_steps": 1100')
     record = read_run(directory)
-    assert record.log.env_steps.size == 9
+    assert record.log.clock.size == 9
     assert record.problem == "1 damaged lines in metrics.jsonl"
 
 
@@ -129,8 +129,8 @@ def test_numbers_that_are_none_do_no_harm(tmp_path):
     lines = [json.dumps(row) for row in rows] + ['{"env_steps": 40, "episode_return": NaN}', '{"env_steps": 1e999}']
     (directory / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     log = read_run(directory).log
-    assert log.env_steps.tolist() == [10, 30, 40]
-    assert np.isnan(log.episode_return).all()
+    assert log.clock.tolist() == [10, 30, 40]
+    assert np.isnan(log.score).all()
     assert log.wall_seconds[1] == 1  # a clock never goes back
 
 
@@ -139,7 +139,7 @@ def test_a_run_with_nothing_but_a_config_is_read(tmp_path):
     for name in ("metrics.jsonl", "evaluations.jsonl", "summary.json"):
         (directory / name).unlink()
     record = read_run(directory)
-    assert record.status == "unfinished" and record.env_steps is None
+    assert record.status == "unfinished" and record.clock is None
 
 
 def test_the_log_of_a_benchmark_is_found_with_its_last_line(tmp_path):
@@ -176,7 +176,7 @@ def test_evaluations_count_if_every_finished_run_has_one(tmp_path):
     assert score_runs(read_runs([tmp_path])).raw == {"pqn adaptive": {"CartPole-v1": [10.0, 30.0]}}
     write_run(tmp_path / "c", seed=3, evaluated=False)
     scoring = score_runs(read_runs([tmp_path]))
-    assert scoring.field == "final_return" and "training" in scoring.field_name
+    assert scoring.field == "training_score" and "training" in scoring.field_name
 
 
 def test_only_finished_runs_have_scores(tmp_path):

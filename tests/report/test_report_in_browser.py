@@ -4,6 +4,7 @@ import shutil
 import time
 
 import pytest
+from language_model_runs import write_llm_variants
 from synthetic_runs import write_bench, write_run
 
 from swell.report.write import write_report
@@ -96,7 +97,17 @@ def one_run(browser, tmp_path_factory):
     visit.page.context.close()
 
 
-@pytest.fixture(params=["comparison", "hostile", "one_run"])
+@pytest.fixture(scope="module")
+def mixed(browser, tmp_path_factory):
+    root = tmp_path_factory.mktemp("mixed")
+    write_bench(root / "env", {"adaptive": 100, "fixed:16": 80}, envs=("CartPole-v1",), seeds=2, lines=30)
+    write_llm_variants(root / "llm", {"ess adaptive": 0.7, "fixed:16": 0.5}, seeds=2, lines=30)
+    visit = Visit(browser, write_report([root], root / "report.html"))
+    yield visit
+    visit.page.context.close()
+
+
+@pytest.fixture(params=["comparison", "hostile", "one_run", "mixed"])
 def visit(request):
     return request.getfixturevalue(request.param)
 
@@ -153,6 +164,17 @@ def test_the_x_axis_can_be_switched(comparison):
     ends = comparison.page.evaluate("document.querySelector('#curves .plot').data.at(-1).dx * 119")
     assert 30 < ends < 41
     comparison.page.locator(".switch").get_by_text("env steps").click()
+
+
+def test_the_x_axis_is_switched_in_the_words_of_each_plot(mixed):
+    titles = mixed.page.locator("#curves .xtitle")
+    for choice, shown in (
+        ("env steps or completions", ["env steps", "completions"]),
+        ("gradient steps", ["gradient steps", "optimizer steps"]),
+    ):
+        mixed.page.locator(".switch").get_by_text(choice).click()
+        mixed.page.locator("#curves .plot").first.scroll_into_view_if_needed()
+        assert titles.all_text_contents() == shown
 
 
 def test_the_baseline_can_be_chosen(comparison):

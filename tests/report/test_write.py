@@ -51,14 +51,14 @@ def comparison(tmp_path_factory):
 
 def test_a_comparison_has_every_section_that_it_has_data_for(comparison):
     assert sections(comparison) == [
-        *("verdict", "aggregate", "profile", "curves", "horizon", "signal", "probability", "improvement"),
+        *("verdict", "aggregate", "profile", "curves", "batch", "signal", "probability", "improvement"),
         *("gradient-steps", "time", "config", "runs", "versions"),
     ]
 
 
 def test_one_run_has_a_page_of_its_own_and_no_empty_comparison(tmp_path):
     page = page_of(write_run(tmp_path / "run", score=321.5))
-    assert sections(page) == ["verdict", "curves", "horizon", "signal", "time", "config", "versions"]
+    assert sections(page) == ["verdict", "curves", "batch", "signal", "time", "config", "versions"]
     assert "One run: nothing to compare." in page and "321.5" in page and "16 → 63" in text_of(page)
 
 
@@ -223,7 +223,7 @@ def test_long_names_are_cut_but_stay_distinct():
 
 def test_curves_are_drawn_over_each_axis_with_a_band(comparison):
     entries = next(f["entries"] for f in data_of(comparison) if "axis_titles" in f["layout"])
-    assert {entry["axis"] for entry in entries} == set(curves.AXES)
+    assert {entry["axis"] for entry in entries} == {"clock", "wall_seconds", "gradient_steps"}
     assert all(len(entry["band"]["low"]) == curves.POINTS for entry in entries)
     assert {entry["variant"] for entry in entries} == {0, 1, 2}
 

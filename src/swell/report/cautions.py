@@ -10,6 +10,7 @@ ENOUGH_SEEDS = 5
 """With fewer runs per env the page warns."""
 NO_PART_IN_LEARNING = {
     *("env", "seed", "label", "preset", "device", "threads", "async_envs", "checkpoint_every", "checkpoint_minutes"),
+    *("output_dir", "logging_dir", "run_name"),
 }
 """Options in which runs of one variant may differ."""
 
@@ -31,7 +32,7 @@ def find_cautions(records: Sequence[RunRecord], scoring: Scoring, labels: Sequen
         *(_unfinished(records, labels) if len(records) > 1 else []),
         *_without_score(records, scoring, labels),
         *_uneven(records, labels),
-        *_repeated(records),
+        *_repeated(records, scoring),
         *_mixed(records, labels),
         *_unreadable(records),
     ]
@@ -44,8 +45,8 @@ def _few_seeds(scoring: Scoring, labels: Sequence[str]) -> list[str]:
         return []
     names = "every variant" if len(few) == len(labels) and len(set(fewest.values())) == 1 else listed(few)
     return [
-        f"Fewer than {ENOUGH_SEEDS} finished runs per env for {names}: intervals from so few runs are too narrow, "
-        "and a claim should wait for more."
+        f"Fewer than {ENOUGH_SEEDS} finished runs per {scoring.words.place} for {names}: intervals from so few runs "
+        "are too narrow, and a claim should wait for more."
     ]
 
 
@@ -64,12 +65,13 @@ def _unfinished(records: Sequence[RunRecord], labels: Sequence[str]) -> list[str
 
 
 def _without_score(records: Sequence[RunRecord], scoring: Scoring, labels: Sequence[str]) -> list[str]:
-    silent = Counter(r.label for r in records if r.finished and r.score(scoring.field) is None)
-    return [
-        f"{counted(silent[label], 'finished run')} of {label} {_has(silent[label])} no score: no episode ended."
-        for label in labels
-        if silent[label]
-    ]
+    silent = [record for record in records if record.finished and record.score(scoring.field) is None]
+    cautions: list[str] = []
+    for label in labels:
+        reasons = Counter(record.kind.without_score for record in silent if record.label == label)
+        for reason, count in sorted(reasons.items()):
+            cautions.append(f"{counted(count, 'finished run')} of {label} {_has(count)} no score: {reason}.")
+    return cautions
 
 
 def _unreadable(records: Sequence[RunRecord]) -> list[str]:
@@ -84,12 +86,15 @@ def _uneven(records: Sequence[RunRecord], labels: Sequence[str]) -> list[str]:
     return [f"Variants differ in their number of runs: {listed(unusual)}, the usual is {usual}."] if unusual else []
 
 
-def _repeated(records: Sequence[RunRecord]) -> list[str]:
+def _repeated(records: Sequence[RunRecord], scoring: Scoring) -> list[str]:
     seen = Counter((r.env, r.label, r.seed) for r in records if r.finished and r.seed is not None)
     twice = sorted({label for (_, label, _), count in seen.items() if count > 1})
     if not twice:
         return []
-    return [f"The same seed appears more than once on an env for {listed(twice)}: such runs are not independent."]
+    return [
+        f"The same seed appears more than once on the same {scoring.words.place} for {listed(twice)}: such runs are "
+        "not independent."
+    ]
 
 
 def _mixed(records: Sequence[RunRecord], labels: Sequence[str]) -> list[str]:
@@ -100,7 +105,9 @@ def _mixed(records: Sequence[RunRecord], labels: Sequence[str]) -> list[str]:
         fields = sorted(_fields_that_differ_within_an_env(runs))
         if fields:
             told = ", ".join(fields[:6]) + (", …" if len(fields) > 6 else "")
-            cautions.append(f"Runs called {label} differ in {told}. Give them labels (--label) to tell them apart.")
+            cautions.append(
+                f"Runs called {label} differ in {told}. Give them labels (option label) to tell them apart."
+            )
     return cautions
 
 

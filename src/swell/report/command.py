@@ -10,7 +10,7 @@ from swell.errors import ConfigError
 
 @dataclass(frozen=True)
 class Report:
-    """Write one HTML page that compares runs: verdict, intervals, curves, horizons, costs. It needs no network."""
+    """Write one HTML page that compares runs: verdict, intervals, curves, batches, costs. It needs no network."""
 
     directories: tyro.conf.Positional[tuple[Path, ...]]
     """Run directories, or folders that hold some at any depth."""

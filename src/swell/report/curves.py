@@ -1,18 +1,19 @@
 """Figures with lines and the bands around them: quantities over training by variant, and the performance profile."""
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from swell.report.figures import Axis, Entry, Figure, colour, entry, line_style, plotly_text, rounded, scatter, titled
-from swell.report.records import RunRecord
+from swell.report.records import RunRecord, kinds_of
 from swell.report.scoring import Scores
 from swell.report.stats import align, bootstrap_band, common_grid, curve_band, performance_profile
+from swell.report.words import ENV_RUN, Kind, Words
 
 Array = NDArray[np.float64]
-AXES: dict[Axis, str] = {"env_steps": "env steps", "wall_seconds": "wall-clock", "gradient_steps": "gradient steps"}
 POINTS = 120
 """Points of a curve: more than its pixels would be wasted."""
 RESAMPLES = 500
@@ -20,49 +21,69 @@ RESAMPLES = 500
 LOG_SIGNALS = ("gradient_noise_scale", "kl_divergence")
 """Signals whose readings span orders of magnitude."""
 
+SIGNAL_NAMES = {"kl_divergence": "KL divergence"}
 
-def return_curves(records: Sequence[RunRecord], labels: Sequence[str], env: str) -> Figure | None:
-    """Return of training episodes over each of the x axes; the evaluations of a single run as diamonds."""
+
+def signal_name(signal: str) -> str:
+    """A signal as the page calls it."""
+    return SIGNAL_NAMES.get(signal, signal.replace("_", " "))
+
+
+def axes(words: Words) -> dict[Axis, str]:
+    """The x axes of learning curves and what they are called, the first shown first."""
+    return {"clock": words.clock, "wall_seconds": "wall-clock", "gradient_steps": words.updates}
+
+
+def score_curves(records: Sequence[RunRecord], labels: Sequence[str], env: str) -> Figure | None:
+    """Scores of training over each of the x axes; the evaluations of a single run as diamonds."""
+    kind = _kind_of(records, env)
+    titles = axes(kind.words)
     unit, seconds = _time_unit(records, env)
     entries: list[Entry] = []
     for variant, label in enumerate(labels):
         runs = _runs(records, env, label)
-        for axis in AXES:
+        for axis in titles:
             scale = seconds if axis == "wall_seconds" else 1.0
-            curves = [(getattr(run.log, axis) / scale, run.log.episode_return) for run in runs]
+            curves = [(getattr(run.log, axis) / scale, run.log.score) for run in runs]
             entries += _band(curves, variant, label, axis)
-        if len(runs) == 1 and runs[0].log.evaluation_env_steps.size:
+        if len(runs) == 1 and runs[0].log.evaluation_clock.size:
             trace = scatter(
                 "markers",
-                runs[0].log.evaluation_env_steps.tolist(),
-                rounded(runs[0].log.evaluation_returns),
-                name=plotly_text(f"{label}, greedy evaluation"),
+                runs[0].log.evaluation_clock.tolist(),
+                rounded(runs[0].log.evaluation_scores),
+                name=plotly_text(f"{label}, {kind.evaluation}"),
                 marker={"color": colour(variant), "size": 8, "symbol": "diamond"},
             )
-            entries.append(entry(trace, variant, "env_steps"))
-    titles = {**AXES, "wall_seconds": f"wall-clock ({unit})"}
-    layout = {"axis_titles": titles, "yaxis": titled("return"), "hovermode": "x unified"}
+            entries.append(entry(trace, variant, "clock"))
+    titles["wall_seconds"] += f" ({unit})"
+    layout = {"axis_titles": titles, "yaxis": titled(kind.score), "hovermode": "x unified"}
     return Figure(entries, layout) if entries else None
 
 
-def horizon_curves(records: Sequence[RunRecord], labels: Sequence[str], env: str) -> Figure | None:
-    """The planned horizon over env steps."""
-    entries: list[Entry] = []
-    for variant, label in enumerate(labels):
-        curves = [(run.log.env_steps, run.log.horizon) for run in _runs(records, env, label)]
-        entries += _band(curves, variant, label)
-    return _over_env_steps(entries, titled("horizon (steps per env)", rangemode="tozero"))
+def batch_curves(records: Sequence[RunRecord], labels: Sequence[str], env: str) -> Figure | None:
+    """The batch, or the horizon that makes it, over training."""
+    kind = _kind_of(records, env)
+    y_axis = titled(f"{kind.words.batch} ({kind.batch_unit})", rangemode="tozero")
+    return _over_the_clock(_bands(records, labels, env, "batch"), kind, y_axis)
+
+
+def ess_curves(records: Sequence[RunRecord], labels: Sequence[str], env: str) -> Figure | None:
+    """The effective sample size over training, of the runs that have one."""
+    y_axis = titled("effective sample size (share)")
+    return _over_the_clock(_bands(records, labels, env, "ess"), _kind_of(records, env), y_axis)
 
 
 def reading_curves(records: Sequence[RunRecord], labels: Sequence[str], env: str, signal: str) -> Figure | None:
-    """Readings of one signal over env steps."""
+    """Readings of one signal over training."""
     entries: list[Entry] = []
+    lowest = math.inf
     for variant, label in enumerate(labels):
         logs = [run.log for run in _runs(records, env, label) if run.log.signal == signal and run.log.readings.size]
+        lowest = min([lowest, *(float(log.readings.min()) for log in logs)])
         if len(logs) == 1:  # each reading as it was: there are few, and none between them
             trace = scatter(
                 "lines+markers" if logs[0].readings.size <= POINTS // 2 else "lines",
-                logs[0].reading_env_steps.tolist(),
+                logs[0].reading_clock.tolist(),
                 rounded(logs[0].readings),
                 name=plotly_text(label),
                 line=line_style(variant),
@@ -70,9 +91,10 @@ def reading_curves(records: Sequence[RunRecord], labels: Sequence[str], env: str
             )
             entries.append(entry(trace, variant))
         else:
-            entries += _band([(log.reading_env_steps, log.readings) for log in logs], variant, label)
-    style = {"type": "log", "dtick": "D2"} if signal in LOG_SIGNALS else {"rangemode": "tozero"}
-    return _over_env_steps(entries, titled(plotly_text(signal.replace("_", " ")), **style))
+            entries += _band([(log.reading_clock, log.readings) for log in logs], variant, label)
+    logarithmic = signal in LOG_SIGNALS and lowest > 0  # a logarithm would hide a reading of 0
+    style = {"type": "log", "dtick": "D2"} if logarithmic else {"rangemode": "tozero"}
+    return _over_the_clock(entries, _kind_of(records, env), titled(plotly_text(signal_name(signal)), **style))
 
 
 def profile(scores: Mapping[str, Scores], labels: Sequence[str], x_title: str) -> Figure:
@@ -100,6 +122,10 @@ def _runs(records: Sequence[RunRecord], env: str, label: str) -> list[RunRecord]
     return [record for record in records if record.env == env and record.label == label]
 
 
+def _kind_of(records: Sequence[RunRecord], env: str) -> Kind:
+    return next(iter(kinds_of(record for record in records if record.env == env)), ENV_RUN)
+
+
 def _time_unit(records: Sequence[RunRecord], env: str) -> tuple[str, float]:
     longest = max((record.wall_seconds or 0.0 for record in records if record.env == env), default=0.0)
     if longest > 3 * 3600:
@@ -107,9 +133,20 @@ def _time_unit(records: Sequence[RunRecord], env: str) -> tuple[str, float]:
     return ("minutes", 60.0) if longest > 180 else ("seconds", 1.0)
 
 
-def _over_env_steps(entries: list[Entry], y_axis: dict[str, Any]) -> Figure | None:
-    x_axis = titled("env steps", hoverformat=",.0f")
+def _over_the_clock(entries: list[Entry], kind: Kind, y_axis: dict[str, Any]) -> Figure | None:
+    x_axis = titled(kind.words.clock, hoverformat=",.0f")
     return Figure(entries, {"xaxis": x_axis, "yaxis": y_axis, "hovermode": "x unified"}) if entries else None
+
+
+def _bands(
+    records: Sequence[RunRecord], labels: Sequence[str], env: str, quantity: Literal["batch", "ess"]
+) -> list[Entry]:
+    """A quantity of the logs over the clock, by variant."""
+    entries: list[Entry] = []
+    for variant, label in enumerate(labels):
+        curves = [(run.log.clock, getattr(run.log, quantity)) for run in _runs(records, env, label)]
+        entries += _band(curves, variant, label)
+    return entries
 
 
 def _band(curves: Sequence[tuple[Array, Array]], variant: int, label: str, axis: Axis | None = None) -> list[Entry]:

@@ -11,12 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from swell.display.sinks import PHASES
 from swell.report.scoring import Scores
 from swell.report.stats import Interval
 
 Entry = dict[str, Any]
-Axis = Literal["env_steps", "wall_seconds", "gradient_steps"]
+Axis = Literal["clock", "wall_seconds", "gradient_steps"]
 
 COLOURS = 8
 """Colours of variants on the page, `@v0` to `@v7`."""
@@ -25,6 +24,8 @@ SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "
 NAME_LENGTH = 26
 OTHER = "other"
 """Time that is in no phase: evaluation and checkpoints."""
+PHASE_COLOURS = {"act": 0, "generate": 0, "env": 1, "update": 2, "measure": 3, OTHER: 4}
+"""Of `@p0` to `@p4`."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,9 @@ def improvement_per_env(
     return _row_figure(entries, axis, len(entries))
 
 
-def improvement_over_size(points: Mapping[str, Sequence[tuple[float, Interval, str]]], y_title: str) -> Figure:
+def improvement_over_size(
+    points: Mapping[str, Sequence[tuple[float, Interval, str]]], samples: str, y_title: str
+) -> Figure:
     """Network -> (largest batch, improvement, what was compared); one line per network."""
     entries: list[Entry] = []
     for number, (network, row) in enumerate(points.items()):
@@ -165,7 +168,7 @@ def improvement_over_size(points: Mapping[str, Sequence[tuple[float, Interval, s
     ticks = sorted({batch for row in points.values() for batch, _, _ in row})
     texts = [f"{batch:,.0f}" for batch in ticks]
     layout = {
-        "xaxis": titled("largest batch (samples)", type="log", tickvals=ticks, ticktext=texts),
+        "xaxis": titled(f"largest batch ({samples})", type="log", tickvals=ticks, ticktext=texts),
         "yaxis": titled(y_title, zeroline=True, zerolinecolor="@text"),
         "showlegend": True,
     }
@@ -173,9 +176,9 @@ def improvement_over_size(points: Mapping[str, Sequence[tuple[float, Interval, s
 
 
 def score_over_gradient_steps(
-    points: Mapping[str, Sequence[tuple[float, float, str]]], labels: Sequence[str], y_title: str
+    points: Mapping[str, Sequence[tuple[float, float, str]]], labels: Sequence[str], x_title: str, y_title: str
 ) -> Figure:
-    """Label -> (gradient steps, score, name of the run); one dot a run."""
+    """Label -> (gradient steps, score, name of the run); one dot a run. `x_title` says what those steps are called."""
     entries: list[Entry] = []
     for label, row in points.items():
         variant = labels.index(label)
@@ -186,30 +189,31 @@ def score_over_gradient_steps(
             rounded(scores),
             text=[plotly_text(name) for name in names],
             marker={"color": colour(variant, 0.8), "size": 9, "symbol": SYMBOLS[variant % len(SYMBOLS)]},
-            hovertemplate="%{text}<br>%{x:,} gradient steps<br>score %{y:.4~g}"
-            + f"<extra>{plotly_text(label)}</extra>",
+            hovertemplate=f"%{{text}}<br>%{{x:,}} {x_title}<br>score %{{y:.4~g}}<extra>{plotly_text(label)}</extra>",
         )
         entries.append(entry(trace, variant))
     all_steps = [steps for row in points.values() for steps, _, _ in row]
     wide = max(all_steps) > 20 * max(1.0, min(all_steps))
-    axis = titled("gradient steps", **({"type": "log"} if wide else {"rangemode": "tozero"}))
+    axis = titled(x_title, **({"type": "log"} if wide else {"rangemode": "tozero"}))
     return Figure(entries, {"xaxis": axis, "yaxis": titled(y_title)}, 340)
 
 
-def time_per_phase(seconds: Mapping[str, Mapping[str, float]], labels: Sequence[str], x_title: str) -> Figure:
+def time_per_phase(
+    seconds: Mapping[str, Mapping[str, float]], phases: Sequence[str], labels: Sequence[str], x_title: str
+) -> Figure:
     """Stacked seconds per variant."""
     names = short_names(labels)
     entries: list[Entry] = []
-    for number, phase in enumerate((*PHASES, OTHER)):
-        for label, phases in seconds.items():
+    for phase in (*phases, OTHER):
+        for label, spent in seconds.items():
             trace = {
                 "type": "bar",
                 "orientation": "h",
                 "name": phase,
                 "legendgroup": phase,
-                "x": rounded([phases.get(phase, 0.0)]),
+                "x": rounded([spent.get(phase, 0.0)]),
                 "y": [plotly_text(names[label])],
-                "marker": {"color": f"@p{number}"},
+                "marker": {"color": f"@p{PHASE_COLOURS[phase]}"},
                 "hovertemplate": "%{x:.3~g} s<extra>" + phase + "</extra>",
             }
             entries.append(entry(trace, labels.index(label)))

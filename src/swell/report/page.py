@@ -1,14 +1,15 @@
 """What the sections of a report share: HTML whose text is escaped, and the page with its runs, scores, figures."""
 
 import html
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from swell.report import figures
 from swell.report.figures import Figure
-from swell.report.records import RunRecord, natural_key
+from swell.report.records import RunRecord, kinds_of, natural_key
 from swell.report.scoring import Scores, score_runs
 from swell.report.stats import Interval
 from swell.report.verdict import judge, variant_labels
+from swell.report.words import ENV_RUN, Kind
 
 
 class Html(str):
@@ -45,6 +46,12 @@ def remark(text: str) -> Html:
     return tag("p", text, class_="note")
 
 
+def kind_remarks(notes: Mapping[Kind, str]) -> Html:
+    """What explains each kind of run; with its name where there are several."""
+    several = len(notes) > 1
+    return join(remark(f"{kind.title}. {note}" if several else note) for kind, note in notes.items())
+
+
 def scroll_table(
     head: Sequence[str], rows: Sequence[Sequence[str]], numbers_from: int = 99, wrap_from: int = 99, tall: bool = False
 ) -> Html:
@@ -72,6 +79,11 @@ def interval_cell(interval: Interval, format_value: Callable[[float], str]) -> H
     """A value with its bounds, all in the same format."""
     bounds = f" [{format_value(interval.low)}, {format_value(interval.high)}]"
     return join([format_value(interval.value), tag("span", bounds, class_="interval")])
+
+
+def first_upper(words: str) -> str:
+    """Words at the head of a column or of a section; only the first letter changes."""
+    return words[:1].upper() + words[1:]
 
 
 def format_number(value: float | None) -> str:
@@ -105,7 +117,9 @@ class Page:
 
     def __init__(self, records: Sequence[RunRecord], about: str | None) -> None:
         self.records = records
+        self.kinds = kinds_of(records) or [ENV_RUN]
         self.scoring = score_runs(records)
+        self.words = self.scoring.words
         self.verdict = judge(records, self.scoring, about)
         self.labels = variant_labels(records, about)
         self.envs = sorted({record.env for record in records if record.env}, key=natural_key)

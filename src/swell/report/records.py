@@ -8,7 +8,7 @@ import math
 import os
 import re
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -27,10 +27,11 @@ from swell.report.run_files import (
     read_object,
     whole_number,
 )
+from swell.report.words import ENV_RUN, KINDS, Kind, Words, common_words, kind_named
 from swell.runs.run_directory import LOCK_NAME, plain_name
 
 Status = Literal["done", "diverged", "failed", "interrupted", "running", "unfinished", "unreadable"]
-ScoreField = Literal["evaluation_return", "final_return"]
+ScoreField = Literal["evaluation_score", "training_score"]
 SUMMARY_STATES: tuple[Status, ...] = ("done", "diverged", "failed", "interrupted")
 
 
@@ -54,18 +55,21 @@ class RunRecord:
     threads: str = ""
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
     summary: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Under the reader's names, as `kind` translates them."""
     log: RunLog = field(default_factory=RunLog)
     console: Path | None = None
     """The log of its process, where a benchmark kept one."""
     last_log_line: str = ""
+    kind: Kind = ENV_RUN
 
     @property
     def finished(self) -> bool:
         return self.status == "done"
 
     @property
-    def env_steps(self) -> float | None:
-        return self._last("env_steps", self.log.env_steps)
+    def clock(self) -> float | None:
+        """How long it trained: env steps or completions."""
+        return self._last("clock", self.log.clock)
 
     @property
     def gradient_steps(self) -> float | None:
@@ -76,8 +80,9 @@ class RunRecord:
         return self._last("wall_seconds", self.log.wall_seconds)
 
     @property
-    def steps_per_second(self) -> float | None:
-        return finite_number(self.summary.get("steps_per_second"))
+    def speed(self) -> float | None:
+        """On its clock, per second."""
+        return finite_number(self.summary.get("speed"))
 
     @property
     def peak_memory_mb(self) -> float | None:
@@ -90,12 +95,7 @@ class RunRecord:
     @property
     def max_batch(self) -> float | None:
         """The largest batch that the config allows, in samples."""
-        ramp = cast("list[Any]", self.config.get("ramp_horizons") or [None])
-        longest = {"fixed": self.config.get("horizon"), "ramp": ramp[-1]}.get(
-            self.scaler, self.config.get("max_horizon")
-        )
-        horizon, num_envs = finite_number(longest), finite_number(self.config.get("num_envs"))
-        return horizon * num_envs if horizon and num_envs else None
+        return finite_number(self.kind.largest_batch(self.config))
 
     def score(self, score_field: ScoreField) -> float | None:
         return finite_number(self.summary.get(score_field))
@@ -117,6 +117,17 @@ def read_runs(paths: Sequence[Path]) -> list[RunRecord]:
     if not records:
         raise ConfigError(f"no run in {', '.join(map(str, paths))}: a run is a folder with a config.json")
     return sorted(records.values(), key=lambda record: (record.env, natural_key(record.label), record.seed or 0))
+
+
+def kinds_of(records: Iterable[RunRecord]) -> list[Kind]:
+    """The kinds of the runs that could be read."""
+    present = {record.kind for record in records if record.status != "unreadable"}
+    return [kind for kind in KINDS if kind in present]
+
+
+def words_for(records: Iterable[RunRecord]) -> Words:
+    """The words for sentences about all these runs."""
+    return common_words(kinds_of(records))
 
 
 def find_runs(root: Path) -> list[Path]:
@@ -144,14 +155,16 @@ def read_run(directory: Path, root: Path | None = None) -> RunRecord:
         return RunRecord(
             directory, name, "", "", None, "unreadable", problem, console=console, last_log_line=last_log_line
         )
+    kind = kind_named(described.get("kind"))
     summary, summary_problem = read_object(directory / "summary.json")
-    log, log_problem = read_log(directory)
+    summary = kind.translated(summary)
+    log, log_problem = read_log(directory, kind)
     options = cast("dict[str, Any]", config)
     return RunRecord(
         path=directory,
         name=name,
-        env=clean_text(options.get("env", "unknown env")),
-        label=clean_text(options.get("label") or default_label(options)),
+        env=clean_text(options.get("env", f"unknown {kind.words.place}")),
+        label=clean_text(options.get("label") or default_label(options, kind)),
         seed=whole_number(options.get("seed")),
         status=_status(directory, summary, log),
         problem="; ".join(part for part in (summary_problem, log_problem) if part),
@@ -165,14 +178,15 @@ def read_run(directory: Path, root: Path | None = None) -> RunRecord:
         log=log,
         console=console,
         last_log_line=last_log_line,
+        kind=kind,
     )
 
 
-def default_label(config: Mapping[str, Any]) -> str:
+def default_label(config: Mapping[str, Any], kind: Kind = ENV_RUN) -> str:
     """What to call a run that has no label: `pqn adaptive`, `pqn fixed:32`."""
     scaler = str(config.get("scaler", "unknown scaler"))
     if scaler == "fixed":
-        scaler = f"fixed:{config.get('horizon')}"
+        scaler = f"fixed:{config.get(kind.fixed_batch)}"
     elif scaler == "ramp" and config.get("ramp_from"):
         scaler = "shuffled" if config.get("ramp_order") == "shuffled" else "ramp-replay"
     return f"{config.get('algorithm', 'unknown algorithm')} {scaler}"
@@ -189,8 +203,8 @@ def _status(directory: Path, summary: Mapping[str, Any], log: RunLog) -> Status:
     if _in_use(directory):
         return "running"
     status: Status | None = next((state for state in SUMMARY_STATES if state == summary.get("status")), None)
-    noted = finite_number(summary.get("env_steps")) or 0.0
-    if status is None or (log.env_steps.size and log.env_steps[-1] > noted):
+    noted = finite_number(summary.get("clock")) or 0.0
+    if status is None or (log.clock.size and log.clock[-1] > noted):
         return "unfinished"
     return status
 
@@ -236,6 +250,8 @@ def _never_started(bench: Path, known: Sequence[RunRecord]) -> list[RunRecord]:
     seen = {record.console.resolve() for record in known if record.console}
     envs = {plain_name(record.env): record.env for record in known}
     labels = {plain_name(record.label): record.label for record in known}
+    kinds = {plain_name(record.env): record.kind for record in known}
+    usual = next(iter(kinds_of(known)), ENV_RUN)
     records: list[RunRecord] = []
     for log in sorted(logs.glob("*.log")):
         if not is_plain_file(log) or log.resolve() in seen:
@@ -254,6 +270,7 @@ def _never_started(bench: Path, known: Sequence[RunRecord]) -> list[RunRecord]:
                 problem="it has a log, but no run directory",
                 console=log,
                 last_log_line=last_line(log),
+                kind=kinds.get(env, usual),
             )
         )
     return records

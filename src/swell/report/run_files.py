@@ -16,8 +16,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from swell.display.sinks import PHASES
 from swell.errors import SwellError
+from swell.report.words import ENV_RUN, Kind
 from swell.runs.run_directory import read_json
 
 Row = dict[str, Any]
@@ -30,18 +30,20 @@ NO_POINTS: Array = np.zeros(0)
 
 @dataclass(frozen=True)
 class RunLog:
-    """The curves of a run; the first five arrays are of one length and NaN where a row had no such number."""
+    """The curves of a run; the first six arrays are of one length and NaN where a row had no such number."""
 
-    env_steps: Array = field(default_factory=lambda: NO_POINTS)
+    clock: Array = field(default_factory=lambda: NO_POINTS)
     wall_seconds: Array = field(default_factory=lambda: NO_POINTS)
     gradient_steps: Array = field(default_factory=lambda: NO_POINTS)
-    episode_return: Array = field(default_factory=lambda: NO_POINTS)
-    horizon: Array = field(default_factory=lambda: NO_POINTS)
-    """As planned: the very last rollout of a run is cut to the run's total."""
-    reading_env_steps: Array = field(default_factory=lambda: NO_POINTS)
+    score: Array = field(default_factory=lambda: NO_POINTS)
+    ess: Array = field(default_factory=lambda: NO_POINTS)
+    """Effective sample size, where the objective has one."""
+    batch: Array = field(default_factory=lambda: NO_POINTS)
+    """What the scaler moves. Rollouts as planned: the very last one of a run is cut to the run's total."""
+    reading_clock: Array = field(default_factory=lambda: NO_POINTS)
     readings: Array = field(default_factory=lambda: NO_POINTS)
-    evaluation_env_steps: Array = field(default_factory=lambda: NO_POINTS)
-    evaluation_returns: Array = field(default_factory=lambda: NO_POINTS)
+    evaluation_clock: Array = field(default_factory=lambda: NO_POINTS)
+    evaluation_scores: Array = field(default_factory=lambda: NO_POINTS)
     signal: str = ""
     seconds: Mapping[str, float] = field(default_factory=dict[str, float])
     """Phase -> seconds, over the whole run."""
@@ -118,29 +120,30 @@ def last_line(path: Path) -> str:
     return next((clean_text(line) for line in reversed(lines) if clean_text(line)), "")
 
 
-def read_log(directory: Path) -> tuple[RunLog, str]:
+def read_log(directory: Path, kind: Kind = ENV_RUN) -> tuple[RunLog, str]:
     """The curves of a run, and what is wrong with its log."""
     lines, reading_lines = _thinned_lines(directory / "metrics.jsonl")
     evaluation_lines, _ = _thinned_lines(directory / "evaluations.jsonl")
-    rows, damaged = _parsed(lines)
+    rows, damaged = _parsed(lines, kind)
     rows = _in_order(rows)
-    reading_rows = _in_order(_parsed(reading_lines)[0], "reading")
-    evaluations = _in_order(_parsed(evaluation_lines)[0], "mean_return")
-    horizon = _column(rows, "horizon")
-    planned = finite_number(rows[-2].get("next_horizon")) if len(rows) > 1 else None
+    reading_rows = _in_order(_parsed(reading_lines, kind)[0], "reading")
+    evaluations = _in_order(_parsed(evaluation_lines, kind)[0], "evaluation_score")
+    batch = _column(rows, "batch")
+    planned = finite_number(rows[-2].get("planned_batch")) if len(rows) > 1 else None
     if planned is not None:
-        horizon[-1] = planned
-    seconds = {phase: finite_number((rows or [{}])[-1].get(f"seconds_{phase}")) for phase in PHASES}
+        batch[-1] = planned
+    seconds = {phase: finite_number((rows or [{}])[-1].get(f"seconds_{phase}")) for phase in kind.phases}
     log = RunLog(
-        env_steps=_column(rows, "env_steps"),
+        clock=_column(rows, "clock"),
         wall_seconds=_rising(_column(rows, "wall_seconds")),
         gradient_steps=_rising(_column(rows, "gradient_steps")),
-        episode_return=_column(rows, "episode_return"),
-        horizon=horizon,
-        reading_env_steps=_column(reading_rows, "env_steps"),
+        score=_column(rows, "score"),
+        ess=_column(rows, "ess"),
+        batch=batch,
+        reading_clock=_column(reading_rows, "clock"),
         readings=_column(reading_rows, "reading"),
-        evaluation_env_steps=_column(evaluations, "env_steps"),
-        evaluation_returns=_column(evaluations, "mean_return"),
+        evaluation_clock=_column(evaluations, "clock"),
+        evaluation_scores=_column(evaluations, "evaluation_score"),
         signal=clean_text((reading_rows or rows or [{}])[-1].get("signal", "")),
         seconds={phase: value for phase, value in seconds.items() if value is not None},
     )
@@ -184,8 +187,11 @@ class _Thinned:
             self._stride *= 2
 
 
-def _parsed(lines: Iterable[bytes]) -> tuple[list[Row], int]:
-    """The rows, and how many lines are none; half a line at the end is how a killed run stops, not damage."""
+def _parsed(lines: Iterable[bytes], kind: Kind) -> tuple[list[Row], int]:
+    """The rows under the reader's names, and how many lines are none.
+
+    Half a line at the end is how a killed run stops, not damage.
+    """
     rows: list[Row] = []
     damaged = 0
     for line in lines:
@@ -194,21 +200,21 @@ def _parsed(lines: Iterable[bytes]) -> tuple[list[Row], int]:
         except (ValueError, RecursionError):
             row = None
         if isinstance(row, dict):
-            rows.append(cast(Row, row))
+            rows.append(kind.translated(cast(Row, row)))
         elif line.strip() and line.endswith(b"\n"):
             damaged += 1
     return rows, damaged
 
 
-def _in_order(rows: Sequence[Row], name: str = "env_steps") -> list[Row]:
-    """Rows whose env steps increase and that have a number of that name; others cannot be drawn."""
+def _in_order(rows: Sequence[Row], name: str = "clock") -> list[Row]:
+    """Rows whose clock goes forward and that have a number of that name; others cannot be drawn."""
     ordered: list[Row] = []
     latest = -math.inf
     for row in rows:
-        env_steps = finite_number(row.get("env_steps"))
-        if env_steps is not None and env_steps > latest:
+        clock = finite_number(row.get("clock"))
+        if clock is not None and clock > latest:
             ordered.append(row)
-            latest = env_steps
+            latest = clock
     return [row for row in ordered if finite_number(row.get(name)) is not None]
 
 

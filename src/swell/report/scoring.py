@@ -3,13 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from swell.report.records import RunRecord, ScoreField
+from swell.report.records import RunRecord, ScoreField, words_for
 from swell.report.reference_scores import normalization_name, normalized
+from swell.report.words import Words
 
 Scores = dict[str, list[float]]
 """Env -> the scores of its finished runs."""
 _REFERENCE_SCALE = "0 and 1 are published reference scores (Atari: random play and a human; Procgen: its hard range)"
-_RANGE_SCALE = "0 is the worst run of any variant on that env, 1 the best; other runs in the report would change it"
+_RANGE_SCALE = "0 is the worst run of any variant on that {place}, 1 the best; other runs in the report would change it"
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Scoring:
     """What 0 and 1 mean."""
     raw: Mapping[str, Scores]
     normalized: Mapping[str, Scores]
+    words: Words
 
     @property
     def by_reference(self) -> bool:
@@ -35,16 +37,15 @@ class Scoring:
 
     @property
     def field_name(self) -> str:
-        if self.field == "evaluation_return":
-            return "greedy evaluation return"
-        return "mean return of the last 100 training episodes"
+        return getattr(self.words, self.field)
 
 
 def score_runs(records: Sequence[RunRecord]) -> Scoring:
-    """The scores of finished runs: greedy evaluations if all have one, else training returns; raw and normalised."""
+    """The scores of finished runs: evaluations if all have one, else those of training; raw and normalised."""
     finished = [record for record in records if record.finished]
-    evaluated = bool(finished) and all(record.score("evaluation_return") is not None for record in finished)
-    score_field: ScoreField = "evaluation_return" if evaluated else "final_return"
+    evaluated = bool(finished) and all(record.score("evaluation_score") is not None for record in finished)
+    score_field: ScoreField = "evaluation_score" if evaluated else "training_score"
+    words = words_for(records)
     raw: dict[str, Scores] = {}
     for record in finished:
         score = record.score(score_field)
@@ -54,7 +55,7 @@ def score_runs(records: Sequence[RunRecord]) -> Scoring:
     if names and None not in names:
         scale = " and ".join(sorted(name for name in names if name))
         by_reference = _rescaled(raw, lambda env, score: normalized(env, score) or 0.0)
-        return Scoring(score_field, scale, _REFERENCE_SCALE, raw, by_reference)
+        return Scoring(score_field, scale, _REFERENCE_SCALE, raw, by_reference, words)
     pooled: Scores = {}
     for scores in raw.values():
         for env, values in scores.items():
@@ -65,7 +66,8 @@ def score_runs(records: Sequence[RunRecord]) -> Scoring:
         low, high = ranges[env]
         return (score - low) / (high - low) if high > low else 0.5
 
-    return Scoring(score_field, "min–max normalised", _RANGE_SCALE, raw, _rescaled(raw, share_of_range))
+    explanation = _RANGE_SCALE.format(place=words.place)
+    return Scoring(score_field, "min–max normalised", explanation, raw, _rescaled(raw, share_of_range), words)
 
 
 def _rescaled(raw: Mapping[str, Scores], rescale: Callable[[str, float], float]) -> dict[str, Scores]:

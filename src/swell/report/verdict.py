@@ -6,20 +6,20 @@ A claim needs an interval that excludes one half, and enough runs that a clean s
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeGuard
 
 import numpy as np
 
 from swell.errors import ConfigError
 from swell.report.cautions import counted, find_cautions, listed
-from swell.report.records import RunRecord, natural_key
+from swell.report.records import RunRecord, kinds_of, natural_key
 from swell.report.scoring import Scores, Scoring
 from swell.report.stats import Interval, bootstrap, probability_of_improvement
 
 Outcome = Literal["beats", "loses", "undecided", "too few", "apart"]
 
 MATERIAL = 0.05
-"""Two sides that differ by more than this share in gradient steps or env steps do not differ in the batch alone."""
+"""Two sides that differ by more than this share in gradient steps or in data do not differ in the batch alone."""
 CHANCE = 0.05
 """Largest chance of a clean sweep between equals at which anything may be claimed."""
 
@@ -68,20 +68,22 @@ def judge(records: Sequence[RunRecord], scoring: Scoring, about: str | None = No
             f"Each interval is a 95 % interval for its own pair. They are not corrected for the {len(findings)} "
             "comparisons made here: the more there are, the likelier one of them errs."
         )
-    return Verdict(_headline(labels[0], findings), _basis(records, scoring), findings, tuple(cautions))
+    return Verdict(
+        _headline(labels[0], findings, scoring.words.place), _basis(records, scoring), findings, tuple(cautions)
+    )
 
 
 def compare(records: Sequence[RunRecord], scoring: Scoring, label: str, rival: str) -> Finding:
     """One sentence about two variants, with notes on what differs between them besides the batch."""
     ours, theirs = scoring.normalized.get(label, {}), scoring.normalized.get(rival, {})
-    probability = improvement(ours, theirs)
+    probability, place = improvement(ours, theirs), scoring.words.place
     if probability is None:
-        return Finding(rival, "apart", f"{label} and {rival} have no env that both finished.", (), None)
+        return Finding(rival, "apart", f"{label} and {rival} have no {place} that both finished.", (), None)
     outcome = _outcome(probability, ours, theirs)
     notes = _effort_notes(records, label, rival)
     shared, all_envs = ours.keys() & theirs.keys(), ours.keys() | theirs.keys()
     if shared != all_envs:
-        notes.insert(0, f"Compared on the {counted(len(shared), 'env')} that both finished, of {len(all_envs)}.")
+        notes.insert(0, f"Compared on the {counted(len(shared), place)} that both finished, of {len(all_envs)}.")
     return Finding(rival, outcome, _sentence(outcome, label, rival, probability), tuple(notes), probability)
 
 
@@ -138,13 +140,13 @@ def _sentence(outcome: Outcome, label: str, rival: str, probability: Interval) -
             )
 
 
-def _headline(label: str, findings: Sequence[Finding]) -> str:
+def _headline(label: str, findings: Sequence[Finding], place: str) -> str:
     words: dict[Outcome, str] = {
         "beats": "beats",
         "loses": "loses to",
         "undecided": "is not distinguishable from",
         "too few": "has too few runs to be told from",
-        "apart": "shares no finished env with",
+        "apart": f"shares no finished {place} with",
     }
     parts: list[str] = []
     for outcome, phrase in words.items():
@@ -163,7 +165,7 @@ def _lone_headline(records: Sequence[RunRecord], scoring: Scoring, labels: Seque
     scored = sum(map(len, scoring.raw.get(labels[0], {}).values()))
     return (
         f"One variant, {labels[0]}: nothing to compare it with. {counted(scored, 'finished run')} "
-        f"on {counted(len(envs), 'env')}."
+        f"on {counted(len(envs), scoring.words.place)}."
     )
 
 
@@ -172,24 +174,33 @@ def _basis(records: Sequence[RunRecord], scoring: Scoring) -> str:
     envs = {env for scores in scoring.raw.values() for env in scores}
     if not counts:
         return f"None of {counted(len(records), 'run')} has finished with a score."
+    place = scoring.words.place
     seeds = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
-    sizes = ((sum(counts), "finished run"), (len(scoring.raw), "variant"), (len(envs), "env"))
+    sizes = ((sum(counts), "finished run"), (len(scoring.raw), "variant"), (len(envs), place))
     return (
         f"From {', '.join(counted(*size) for size in sizes)}, "
-        f"{seeds} {'run' if max(counts) == 1 else 'runs'} per variant and env. The score is the {scoring.field_name}, "
-        f"{scoring.scale}: {scoring.explanation}."
+        f"{seeds} {'run' if max(counts) == 1 else 'runs'} per variant and {place}. The score is the "
+        f"{scoring.field_name}, {scoring.scale}: {scoring.explanation}."
     )
 
 
 def _effort_notes(records: Sequence[RunRecord], label: str, rival: str) -> list[str]:
     notes: list[str] = []
-    steps = _ratio_of(records, label, rival, "gradient_steps")
-    if steps is not None and abs(math.log(steps)) > math.log1p(MATERIAL):
-        notes.append(f"{rival} made {_times(steps)} as many gradient steps: it is not a comparison of batches alone.")
-    length = _ratio_of(records, label, rival, "env_steps")
-    if length is not None and abs(math.log(length)) > math.log1p(MATERIAL):
-        notes.append(f"{rival} trained for {_times(length)} as many env steps: it is not a comparison at equal data.")
+    for kind in kinds_of(records):
+        alike = [record for record in records if record.kind is kind]
+        steps = _ratio_of(alike, label, rival, "gradient_steps")
+        if _differs(steps):
+            made = f"{_times(steps)} as many {kind.words.updates}"
+            notes.append(f"{rival} made {made}: it is not a comparison of batches alone.")
+        length = _ratio_of(alike, label, rival, "clock")
+        if _differs(length):
+            trained = f"{_times(length)} as many {kind.words.clock}"
+            notes.append(f"{rival} trained for {trained}: it is not a comparison at equal data.")
     return notes
+
+
+def _differs(ratio: float | None) -> TypeGuard[float]:
+    return ratio is not None and abs(math.log(ratio)) > math.log1p(MATERIAL)
 
 
 def _ratio_of(records: Sequence[RunRecord], label: str, rival: str, quantity: str) -> float | None:

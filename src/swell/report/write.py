@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from swell.errors import ConfigError
-from swell.report.page import Html, Page, bdi, escape, join, swatch, tag
+from swell.report.page import Html, Page, bdi, escape, first_upper, join, swatch, tag
 from swell.report.records import RunRecord, read_runs
 from swell.report.run_files import clean_text
 from swell.report.sections.comparison import (
@@ -28,9 +28,10 @@ from swell.report.sections.comparison import (
 )
 from swell.report.sections.results import aggregate_section, atari_section, profile_section, verdict_section
 from swell.report.sections.runs import (
+    batch_section,
     config_section,
     curve_section,
-    horizon_section,
+    ess_section,
     run_section,
     signal_section,
     time_section,
@@ -68,12 +69,13 @@ def render(records: Sequence[RunRecord], about: str | None = None, title: str | 
         ("aggregate", "Aggregate scores", aggregate_section(page)),
         ("profile", "Performance profile", profile_section(page)),
         ("curves", "Learning curves", curve_section(page)),
-        ("horizon", "Horizon", horizon_section(page)),
+        ("batch", first_upper(page.words.batch), batch_section(page)),
+        ("ess", "Effective sample size", ess_section(page)),
         ("signal", "How much the policy changes", signal_section(page)),
         ("probability", "Probability of improvement", probability_section(page)),
-        ("improvement", "Improvement per env", improvement_section(page)),
+        ("improvement", f"Improvement per {page.words.place}", improvement_section(page)),
         ("size", "Improvement over batch and network size", size_section(page)),
-        ("gradient-steps", "Score and gradient steps", gradient_step_section(page)),
+        ("gradient-steps", f"Score and {page.words.updates}", gradient_step_section(page)),
         ("time", "Where the time goes", time_section(page)),
         ("atari", "Atari-5 and Atari-10 estimates", atari_section(page)),
         ("config", "Configuration", config_section(page)),
@@ -119,7 +121,7 @@ def _default_title(page: Page) -> str:
         return f"{record.label} on {record.env}, seed {record.seed}" if record.label else record.name
     if not page.labels:
         return "Runs"
-    where = page.envs[0] if len(page.envs) == 1 else f"{len(page.envs)} envs"
+    where = page.envs[0] if len(page.envs) == 1 else f"{len(page.envs)} {page.words.place}s"
     if len(page.labels) > 2:
         return f"{page.labels[0]} and {len(page.labels) - 1} other variants on {where}"
     return f"{' and '.join(page.labels)} on {where}"

@@ -7,7 +7,7 @@
   const drawn = new Set();
   const inView = new Set();
   const stale = new Set();
-  let axis = "env_steps";
+  let axis = "clock";
   let printing = false;
 
   // Colours are names in the data: "@v0", or "@v0/0.15" with an opacity.

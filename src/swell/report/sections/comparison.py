@@ -10,6 +10,7 @@ from swell.report.page import (
     Html,
     Page,
     bdi,
+    first_upper,
     format_number,
     format_signed,
     interval_cell,
@@ -25,6 +26,9 @@ from swell.report.scoring import Scores, Scoring
 from swell.report.stats import Interval, bootstrap, bootstrap_difference, difference_of_means, mean_score
 from swell.report.verdict import enough_runs, improvement
 
+UNMOVED = ("fixed", "none")
+"""Scalers that leave the batch as it is."""
+
 
 def probability_section(page: Page) -> Html:
     """The first variant against each other one, and all pairs."""
@@ -35,8 +39,9 @@ def probability_section(page: Page) -> Html:
     about = page.labels[0]
     title = f"P({figures.plotly_text(figures.short_names([about])[about])} better than …)"
     note = (
-        "Probability that a run of one variant scores higher than a run of the other on the same env, averaged over "
-        "envs; ties count half. An interval across the dotted line says that the two cannot be told apart."
+        f"Probability that a run of one variant scores higher than a run of the other on the same {page.words.place}, "
+        f"averaged over {page.words.place}s; ties count half. An interval across the dotted line says that the two "
+        "cannot be told apart."
     )
     plot = page.plot(figures.probabilities(findings, page.labels, title))
     matrix = _probability_matrix(page, scored) if len(scored) > 2 else Html()
@@ -81,8 +86,8 @@ def improvement_section(page: Page) -> Html:
         for number, rival in enumerate(rivals)
     ]
     note = (
-        f"Difference of the means of {about} and the baseline per env, in {page.score_name}s so that envs share an "
-        "axis (Figures 3 and 5 to 7 of the ABS paper). Filled dots: the 95 % interval excludes zero."
+        f"Difference of the means of {about} and the baseline per {page.words.place}, in {page.score_name}s so that "
+        "all share an axis (Figures 3 and 5 to 7 of the ABS paper). Filled dots: the 95 % interval excludes zero."
     )
     return join([remark(note), chooser if len(rivals) > 1 else Html(), *parts])
 
@@ -108,7 +113,7 @@ def _improvement_over(page: Page, rival: str) -> Html:
         )
     title = f"{figures.plotly_text(about)} − {figures.plotly_text(rival)} ({page.scoring.scale})"
     figure = figures.improvement_per_env(differences, 0, page.labels.index(rival), title)
-    table = scroll_table(["Env", about, rival, "Difference", "Relative"], rows, numbers_from=1)
+    table = scroll_table([first_upper(page.words.place), about, rival, "Difference", "Relative"], rows, numbers_from=1)
     caption = f"{about} against {rival}"
     note = remark("Raw scores. Relative only where the baseline is above zero; it says little where that is small.")
     return join([plot_grid(page.plot(figure, caption), "wide"), table, note])
@@ -125,7 +130,7 @@ def size_section(page: Page) -> Html:
     kinds = {label: _kind(page.runs_of(label)) for label in scores}
     points: dict[str, list[tuple[float, Interval, str]]] = {}
     for label, (scaler, network, batch) in kinds.items():
-        fixed = [other for other, (kind, net, _) in kinds.items() if kind == "fixed" and net == network]
+        fixed = [other for other, (kind, net, _) in kinds.items() if kind in UNMOVED and net == network]
         if scaler == "adaptive" and batch and fixed:
             baseline = max(fixed, key=lambda other: float(mean_score(scores[other])))
             gain = bootstrap(difference_of_means, scores[label], scores[baseline])
@@ -137,7 +142,7 @@ def size_section(page: Page) -> Html:
         "Mean score of each adaptive variant minus that of the fixed variant of the same network that did best, which "
         "is the hardest baseline here (Figure 4 of the ABS paper)."
     )
-    figure = figures.improvement_over_size(ordered, f"improvement ({page.scoring.scale})")
+    figure = figures.improvement_over_size(ordered, page.words.samples, f"improvement ({page.scoring.scale})")
     return join([remark(note), plot_grid(page.plot(figure), "wide")])
 
 
@@ -154,11 +159,11 @@ def gradient_step_section(page: Page) -> Html:
     if sum(map(len, points.values())) < 2:
         return Html()
     note = (
-        "More gradient steps on the same data can raise a score by themselves. Where variants do not overlap on the x "
-        "axis, the batch and the number of updates cannot be told apart."
+        f"More {page.words.updates} on the same data can raise a score by themselves. Where variants do not overlap on "
+        "the x axis, the batch and the number of updates cannot be told apart."
     )
     words = page.scoring.field_name if single else page.score_name
-    figure = figures.score_over_gradient_steps(points, page.labels, words)
+    figure = figures.score_over_gradient_steps(points, page.labels, page.words.updates, words)
     return join([remark(note), plot_grid(page.plot(figure), "wide")])
 
 

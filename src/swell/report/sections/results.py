@@ -9,6 +9,7 @@ from swell.report.page import (
     Html,
     Page,
     bdi,
+    first_upper,
     format_duration,
     format_number,
     format_share,
@@ -35,6 +36,7 @@ from swell.report.stats import (
     resampled,
 )
 from swell.report.verdict import Verdict
+from swell.report.words import Kind
 
 MARKS = {"beats": "▲", "loses": "▼", "undecided": "≈", "too few": "?", "apart": "–"}
 AGGREGATES: dict[str, Statistic] = {
@@ -59,7 +61,7 @@ def verdict_section(page: Page) -> Html:
         parts.append(_tiles(page.records[0]))
     parts += [_findings(verdict), _cautions(verdict)]
     if len(page.records) > 1:
-        parts.append(_variant_table(page))
+        parts.append(_variant_tables(page))
     return join(parts)
 
 
@@ -81,16 +83,17 @@ def _cautions(verdict: Verdict) -> Html:
 
 
 def _tiles(record: RunRecord) -> Html:
-    horizon = record.log.horizon[np.isfinite(record.log.horizon)]
+    kind, words = record.kind, record.kind.words
+    batch = record.log.batch[np.isfinite(record.log.batch)]
     facts = [
         ("Status", record.status),
-        ("Greedy evaluation", format_number(record.score("evaluation_return"))),
-        ("Last 100 training episodes", format_number(record.score("final_return"))),
-        ("Env steps", format_number(record.env_steps)),
-        ("Gradient steps", format_number(record.gradient_steps)),
-        ("Horizon", f"{horizon[0]:.0f} → {horizon[-1]:.0f}" if horizon.size else ""),
+        (first_upper(kind.evaluation), format_number(record.score("evaluation_score"))),
+        (first_upper(kind.training), format_number(record.score("training_score"))),
+        (first_upper(words.clock), format_number(record.clock)),
+        (first_upper(words.updates), format_number(record.gradient_steps)),
+        (f"{first_upper(words.batch)} ({kind.batch_unit})", f"{batch[0]:.0f} → {batch[-1]:.0f}" if batch.size else ""),
         ("Wall-clock", format_duration(record.wall_seconds)),
-        ("Env steps per second", format_number(record.steps_per_second)),
+        (f"{first_upper(words.clock)} per second", format_number(record.speed)),
         ("Peak memory", f"{record.peak_memory_mb:,.0f} MiB" if record.peak_memory_mb else ""),
     ]
     known = [(name, value) for name, value in facts if value not in ("", "–")]
@@ -98,27 +101,33 @@ def _tiles(record: RunRecord) -> Html:
     return tag("dl", join(tiles), class_="tiles")
 
 
-def _variant_table(page: Page) -> Html:
+def _variant_tables(page: Page) -> Html:
+    """One for each kind of run: they are counted on different clocks."""
+    tables = [table for kind in page.kinds if (table := _variant_table(page, kind))]
+    note = remark("Last four columns: medians over the runs of a variant.")
+    return join([*tables, note]) if tables else Html()
+
+
+def _variant_table(page: Page, kind: Kind) -> Html:
     rows: list[list[str]] = []
     for variant, label in enumerate(page.labels):
-        runs = page.runs_of(label)
+        runs = [run for run in page.runs_of(label) if run.kind is kind]
+        if not runs:
+            continue
         rows.append(
             [
                 join([swatch(variant), " ", bdi(label)]),
                 f"{len(runs)}",
                 f"{sum(run.finished for run in runs)}",
-                format_number(_median(run.env_steps for run in runs)),
+                format_number(_median(run.clock for run in runs)),
                 format_number(_median(run.gradient_steps for run in runs)),
                 format_duration(_median(run.wall_seconds for run in runs)),
-                format_number(_median(run.steps_per_second for run in runs)),
+                format_number(_median(run.speed for run in runs)),
             ]
         )
-    head = ["Variant", "Runs", "Finished", "Env steps", "Gradient steps", "Wall-clock", "Steps per second"]
-    if not rows:
-        return Html()
-    return join(
-        [scroll_table(head, rows, numbers_from=1), remark("Last four columns: medians over the runs of a variant.")]
-    )
+    clock, updates = first_upper(kind.words.clock), first_upper(kind.words.updates)
+    head = ["Variant", "Runs", "Finished", clock, updates, "Wall-clock", f"{clock} per second"]
+    return scroll_table(head, rows, numbers_from=1) if rows else Html()
 
 
 def _median(values: Iterable[float | None]) -> float | None:
@@ -134,7 +143,8 @@ def aggregate_section(page: Page) -> Html:
     if len(page.labels) == 1 and not page.scoring.by_reference:
         return _raw_scores(page)  # between its own worst and best run, a variant's score says nothing
     if not scores:
-        return join([remark("No env was finished by every variant, so nothing can be aggregated."), _raw_scores(page)])
+        nothing = f"No {page.words.place} was finished by every variant, so nothing can be aggregated."
+        return join([remark(nothing), _raw_scores(page)])
     envs = sorted(next(iter(scores.values())))
     intervals = {
         name: {label: bootstrap(statistic, by_env) for label, by_env in scores.items()}
@@ -151,11 +161,11 @@ def aggregate_section(page: Page) -> Html:
         [bdi(label), *(_aggregate_cell(intervals[name][label], by_env) for name in AGGREGATES)]
         for label, by_env in scores.items()
     ]
-    where = f"the {len(envs)} envs that every variant finished" if len(envs) > 1 else envs[0]
+    where = f"the {len(envs)} {page.words.place}s that every variant finished" if len(envs) > 1 else envs[0]
     note = (
         f"Over {where}, {page.scoring.scale}: {page.scoring.explanation}. Dots are values, lines 95 % stratified "
         "bootstrap intervals over runs. The interquartile mean and the optimality gap (how far runs stay below 1) pool "
-        "all runs; mean and median are taken over envs."
+        f"all runs; mean and median are taken over {page.words.place}s."
     )
     table = scroll_table(["Variant", *AGGREGATES], rows, numbers_from=1)
     return join([remark(note), plot_grid(plots, "pair"), table, _raw_scores(page)])
@@ -183,7 +193,7 @@ def _raw_scores(page: Page) -> Html:
         env = next(env for env in page.envs if any(env in raw[label] for label in scored))
         figure = figures.score_dots(raw, page.labels, env, page.scoring.field_name)
         parts.append(plot_grid(page.plot(figure, "Every finished run"), "wide"))
-    parts.append(scroll_table(["Env", *scored], rows, numbers_from=1))
+    parts.append(scroll_table([first_upper(page.words.place), *scored], rows, numbers_from=1))
     return join(parts)
 
 

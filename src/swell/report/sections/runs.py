@@ -6,53 +6,67 @@ from functools import partial
 
 import numpy as np
 
-from swell.display.sinks import PHASES
 from swell.report import curves, figures
+from swell.report.cautions import listed
 from swell.report.page import (
     Html,
     Page,
     bdi,
+    first_upper,
     format_duration,
     format_number,
     join,
+    kind_remarks,
     plot_grid,
     remark,
     scroll_table,
     tag,
 )
-from swell.report.records import RunRecord, natural_key
+from swell.report.records import RunRecord, kinds_of, natural_key
 from swell.report.run_files import clean_text
+from swell.report.words import Kind
 
-NOT_COMPARED = {"env", "seed", "label", "ramp_from", "out"}
+NOT_COMPARED = {"env", "seed", "label", "ramp_from", "out", "output_dir", "logging_dir", "run_name"}
 """Options that say which run it is, not what it does."""
 
 
 def curve_section(page: Page) -> Html:
-    """Returns over training, over three x axes."""
-    plots = page.plot_per_env(lambda env: curves.return_curves(page.records, page.labels, env))
+    """Scores over training, over three x axes."""
+    plots = page.plot_per_env(lambda env: curves.score_curves(page.records, page.labels, env))
     if not plots:
         return Html()
-    options = join(tag("label", join([_axis_button(name), tag("span", title)])) for name, title in curves.AXES.items())
+    names = curves.axes(page.words)
+    options = join(tag("label", join([_axis_button(axis), tag("span", name)])) for axis, name in names.items())
     switch = tag("fieldset", join([tag("legend", "x axis"), options]), class_="switch")
-    note = "Mean unclipped return of the last 100 training episodes, with exploration."
+    notes = kind_remarks({kind: kind.score_note for kind in page.kinds})
     if max(len(page.runs_of(label)) for label in page.labels) > 1:
-        note += (
-            " Lines are means over runs, bands 95 % intervals. Where a run ends earlier than others, the mean is of "
+        note = (
+            "Lines are means over runs, bands 95 % intervals. Where a run ends earlier than others, the mean is of "
             "fewer runs from there on."
         )
     else:
-        note += " Diamonds are greedy evaluations."
-    return join([remark(note), switch, plots])
+        note = f"Diamonds: {listed([kind.evaluation for kind in page.kinds])}."
+    return join([notes, remark(note), switch, plots])
 
 
-def _axis_button(name: str) -> Html:
-    return Html(f'<input type="radio" name="axis" value="{name}"{" checked" if name == "env_steps" else ""}>')
+def _axis_button(name: figures.Axis) -> Html:
+    return Html(f'<input type="radio" name="axis" value="{name}"{" checked" if name == "clock" else ""}>')
 
 
-def horizon_section(page: Page) -> Html:
-    """The horizon over training."""
-    plots = page.plot_per_env(lambda env: curves.horizon_curves(page.records, page.labels, env))
-    note = "Length of the rollouts as planned; times the number of envs it is the batch (Figure 2 of the ABS paper)."
+def batch_section(page: Page) -> Html:
+    """What the scaler moves, over training."""
+    plots = page.plot_per_env(lambda env: curves.batch_curves(page.records, page.labels, env))
+    return join([kind_remarks({kind: kind.batch_note for kind in page.kinds}), plots]) if plots else Html()
+
+
+def ess_section(page: Page) -> Html:
+    """The effective sample size over training, where the objective has one."""
+    plots = page.plot_per_env(lambda env: curves.ess_curves(page.records, page.labels, env))
+    note = (
+        "The share e of a batch that counts once its samples are weighted by how much likelier the policy has made "
+        "them: 1 while the policy is the one that sampled, lower the further it has gone. It is how far the ess "
+        "objective trusts a batch; variants with another objective have none."
+    )
     return join([remark(note), plots]) if plots else Html()
 
 
@@ -61,38 +75,40 @@ def signal_section(page: Page) -> Html:
     parts: list[Html] = []
     for signal in sorted({record.log.signal for record in page.records if record.log.readings.size}):
         draw = partial(curves.reading_curves, page.records, page.labels, signal=signal)
-        parts += [tag("h3", signal.replace("_", " ").capitalize()), page.plot_per_env(draw)]
-    note = (
-        "The signal that the adaptive batch listens to, measured on probe states around an update (Figure 1 of the ABS "
-        "paper). Behavioral divergence is the share of states whose greedy action changed, also called policy churn."
-    )
-    return join([remark(note), *parts]) if parts else Html()
+        parts += [tag("h3", first_upper(curves.signal_name(signal))), page.plot_per_env(draw)]
+    measured = kinds_of(record for record in page.records if record.log.readings.size)
+    return join([kind_remarks({kind: kind.signal_note for kind in measured}), *parts])
 
 
 def time_section(page: Page) -> Html:
-    """Seconds of each phase."""
-    seconds = {label: phases for label in page.labels if (phases := _seconds_per_step(page.runs_of(label)))}
+    """Seconds of each phase, for each kind of run."""
+    return join(_time_of(page, kind) for kind in page.kinds)
+
+
+def _time_of(page: Page, kind: Kind) -> Html:
+    seconds = {label: phases for label in page.labels if (phases := _phase_seconds(page.runs_of(label), kind))}
     if not seconds:
         return Html()
+    unit = f"seconds per {kind.time_per:,} {kind.words.clock}"
     note = (
-        "Seconds per 100,000 env steps, mean over runs: choosing actions, stepping envs, updating, measuring the "
-        "signal; “other” is evaluation and checkpoints. Compare only runs made on the same, equally busy machine."
+        f"{first_upper(unit)}, mean over runs: {kind.time_note}. Compare only runs made on the same, equally busy "
+        "machine."
     )
-    figure = figures.time_per_phase(seconds, page.labels, "seconds per 100,000 env steps")
+    figure = figures.time_per_phase(seconds, kind.phases, page.labels, unit)
     return join([remark(note), plot_grid(page.plot(figure), "wide")])
 
 
-def _seconds_per_step(runs: Sequence[RunRecord]) -> dict[str, float]:
+def _phase_seconds(runs: Sequence[RunRecord], kind: Kind) -> dict[str, float]:
     rows: list[dict[str, float]] = []
     for run in runs:
-        env_steps, wall = run.env_steps, run.wall_seconds
-        if run.log.seconds and env_steps and wall:
+        clock, wall = run.clock, run.wall_seconds
+        if run.kind is kind and run.log.seconds and clock and wall:
             other = max(0.0, wall - sum(run.log.seconds.values()))
             seconds = {**run.log.seconds, figures.OTHER: other}
-            rows.append({phase: value / env_steps * 1e5 for phase, value in seconds.items()})
+            rows.append({phase: value / clock * kind.time_per for phase, value in seconds.items()})
     if not rows:
         return {}
-    return {phase: float(np.mean([row.get(phase, 0.0) for row in rows])) for phase in (*PHASES, figures.OTHER)}
+    return {phase: float(np.mean([row.get(phase, 0.0) for row in rows])) for phase in (*kind.phases, figures.OTHER)}
 
 
 def config_section(page: Page) -> Html:
@@ -110,7 +126,8 @@ def config_section(page: Page) -> Html:
             rows.append([tag("code", name), *(_values_cell(values[label]) for label in known)])
     if not rows:
         return remark("The variants do not differ in any option.")
-    note = "Options in which variants differ on the same env; all others are equal. Presets choose some by env."
+    note = f"Options in which variants differ on the same {page.words.place}; all others are equal."
+    note += "".join(kind.option_note for kind in page.kinds)
     return join([remark(note), scroll_table(["Option", *known], rows)])
 
 
@@ -156,14 +173,14 @@ def unfinished_section(page: Page) -> Html:
         [
             bdi(record.name),
             _status(record),
-            format_number(record.env_steps),
+            format_number(record.clock),
             record.problem or "–",
             record.last_log_line or "–",
             f"{record.console.parent.name}/{record.console.name}" if record.console else "–",
         ]
         for record in records
     ]
-    head = ["Run", "Status", "Env steps", "Files", "Last line of its log", "Log"]
+    head = ["Run", "Status", first_upper(page.words.clock), "Files", "Last line of its log", "Log"]
     return join([remark("They have no score above."), scroll_table(head, rows, wrap_from=3, tall=len(rows) > 14)])
 
 
@@ -178,14 +195,16 @@ def run_section(page: Page) -> Html:
             "–" if record.seed is None else str(record.seed),
             _status(record),
             format_number(record.score(page.scoring.field)),
-            format_number(record.env_steps),
+            format_number(record.clock),
             format_number(record.gradient_steps),
             format_duration(record.wall_seconds),
             bdi(record.name),
         ]
         for record in page.records
     ]
-    head = ["Env", "Variant", "Seed", "Status", "Score", "Env steps", "Gradient steps", "Wall-clock", "Folder"]
+    words = page.words
+    counts = [first_upper(words.clock), first_upper(words.updates)]
+    head = [first_upper(words.place), "Variant", "Seed", "Status", "Score", *counts, "Wall-clock", "Folder"]
     return join([remark(f"Score: {page.scoring.field_name}."), scroll_table(head, rows, tall=len(rows) > 14)])
 
 
