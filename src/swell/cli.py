@@ -1,4 +1,4 @@
-"""The command line: train, resume, evaluate, bench, report, presets, scale. Heavy imports wait for a command."""
+"""The command line: train, resume, evaluate, bench, report, presets, scale, llm. Heavy imports wait for a command."""
 
 import os
 import shutil
@@ -94,7 +94,12 @@ class Scale:
     """Show the traceback of an error."""
 
 
-Command = Train | Resume | Evaluate | Presets | Scale | Bench | Report
+@dataclass(frozen=True)
+class Llm:
+    """Train language models: GRPO on TRL with a batch that grows. `swell llm --help` lists its commands."""
+
+
+Command = Train | Resume | Evaluate | Presets | Scale | Bench | Report | Llm
 
 NO_ENV = "ENV"
 """Stands in for an env that the command line does not name."""
@@ -105,7 +110,10 @@ def main() -> None:
     arguments = sys.argv[1:]
     sys.path.append(os.getcwd())  # so that `module:Env-v0` finds the user's own module
     try:
-        execute(parse(arguments))
+        if arguments[:1] == ["llm"]:
+            language_models(arguments[1:])
+        else:
+            execute(parse(arguments))
         sys.stdout.flush()
     except SwellError as error:
         _fail(error, error.exit_code, arguments)
@@ -172,6 +180,13 @@ def execute(command: Command) -> None:
         report(command)
     else:
         train_or_resume(command)
+
+
+def language_models(arguments: list[str]) -> None:
+    """Commands with a parser of their own: their options are TRL's."""
+    from swell.llm.command import main as run_command
+
+    run_command(arguments)
 
 
 def list_presets() -> None:
@@ -303,6 +318,7 @@ def _parse_with(arguments: list[str], command: TrainCommand) -> Command | Draft:
         Annotated[Report, tyro.conf.subcommand("report")],
         Annotated[Presets, tyro.conf.subcommand("presets")],
         Annotated[Scale, tyro.conf.subcommand("scale")],
+        Annotated[Llm, tyro.conf.subcommand("llm")],
     ]
     parsed = tyro.cli(  # pyright: ignore[reportCallIssue]  # a union of annotated types is no type to pyright
         commands,  # pyright: ignore[reportArgumentType]

@@ -63,11 +63,16 @@ def summary_report(summary: Mapping[str, object], horizons: Sequence[int], next_
         ("work", _work(summary)),
         ("time", _time_taken(summary)),
         ("memory", _peak_memory(summary)),
-        ("horizon", _horizon_story(horizons)),
+        ("horizon", size_story(horizons)),
     ]
+    return closing_report(str(summary.get("status", "ended")), lines, next_commands)
+
+
+def closing_report(status: str, lines: Sequence[tuple[str, str]], next_commands: Sequence[str]) -> str:
+    """The status, what is known under its labels, and what one might try now."""
     told = [f"  {label:<11}{text}" for label, text in lines if text]
     commands = ["next", *(f"  {command}" for command in next_commands)] if next_commands else []
-    return "\n".join([str(summary.get("status", "ended")), *told, *commands])
+    return "\n".join([status, *told, *commands])
 
 
 def _final_return(summary: Row) -> str:
@@ -98,10 +103,11 @@ def _peak_memory(summary: Row) -> str:
     return "" if peak is None else f"{count(peak)} MB at the peak"
 
 
-def _horizon_story(horizons: Sequence[int]) -> str:
-    if not horizons:
+def size_story(sizes: Sequence[float]) -> str:
+    """How a horizon or a batch moved over a run, in one line."""
+    if not sizes:
         return ""
-    return f"{horizons[0]} → {horizons[-1]}  {sparkline(horizons, 24)}  least {min(horizons)}, most {max(horizons)}"
+    return f"{sizes[0]} → {sizes[-1]}  {sparkline(sizes, 24)}  least {min(sizes)}, most {max(sizes)}"
 
 
 def count(value: float | None) -> str:

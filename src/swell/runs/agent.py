@@ -45,7 +45,7 @@ class Policy:
 def load_policy(directory: str | Path, which: Which = "newest", device: str = "auto") -> Policy:
     """The agent of a run, from its newest or its best checkpoint."""
     directory = Path(directory)
-    config = config_from_dict(read_description(directory)["config"])
+    config = config_from_dict(read_description(directory, "env")["config"])
     env_steps, state = _load(directory, which)
     envs = make_envs(config, num_envs=1, seed=config.seed, threads=config.threads)
     place = resolve_device(device)

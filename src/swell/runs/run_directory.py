@@ -12,7 +12,7 @@ import time
 from collections.abc import Generator
 from io import FileIO
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from swell.errors import ConfigError, InUseError, StorageError
 
@@ -22,14 +22,15 @@ else:
     import fcntl
 
 LOCK_NAME = "run.lock"
+_KINDS = {"env": ("in an env", "swell resume"), "llm": ("of a language model", "swell llm resume")}
 _held_locks: set[int] = set()
 
 
-def create_run_directory(path: Path) -> None:
+def create_run_directory(path: Path, resume_command: str = "swell resume") -> None:
     """Make a new, empty and writable run directory, with its parents. A directory that holds anything is refused."""
     with storage_errors("make run directory", path):
         if path.is_dir() and not _is_free(path):
-            raise ConfigError(f"{path} already holds a run; continue it with `swell resume {path}` or add `--new`")
+            raise ConfigError(f"{path} already holds a run; continue it with `{resume_command} {path}` or add `--new`")
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
             sync_directory(path.parent)
@@ -70,11 +71,16 @@ def read_json(path: Path) -> dict[str, Any]:
     return _parse_object(str(path), data)
 
 
-def read_description(directory: Path) -> dict[str, Any]:
-    """The config.json of a run."""
+def read_description(directory: Path, kind: Literal["env", "llm"] | None = None) -> dict[str, Any]:
+    """The config.json of a run, of this kind if one is given: each kind has commands of its own."""
     if not (directory / "config.json").exists():
         raise ConfigError(f"{str(directory)!r} holds no run: there is no config.json in it")
-    return read_json(directory / "config.json")
+    described = read_json(directory / "config.json")
+    found = described.get("kind", "env")
+    if kind is not None and found != kind:
+        what, command = _KINDS["llm" if found == "llm" else "env"]
+        raise ConfigError(f"{directory} holds a run {what}; go on with `{command} {directory}`")
+    return described
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:

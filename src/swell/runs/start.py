@@ -2,6 +2,7 @@
 
 import contextlib
 import platform
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from importlib import metadata
 from pathlib import Path
@@ -63,7 +64,7 @@ def resume(directory: str | Path, total_env_steps: int | None = None, *, quiet: 
     `total_env_steps` lets a run go on for longer (or shorter) than it was asked to, whatever target it had.
     """
     directory = Path(directory)
-    described = read_description(directory)
+    described = read_description(directory, "env")
     config = config_from_dict(described["config"])
     summary = read_json(directory / "summary.json") if (directory / "summary.json").exists() else {}
     if total_env_steps is not None:
@@ -112,9 +113,9 @@ def describe_run(config: RunConfig, parts: BuiltRun) -> dict[str, Any]:
     }
 
 
-def installed_versions() -> dict[str, str]:
+def installed_versions(names: Sequence[str] = VERSIONED) -> dict[str, str]:
     found = {distribution.name.lower(): distribution.version for distribution in metadata.distributions()}
-    return {name: found[name] for name in VERSIONED if name in found}
+    return {name: found[name] for name in names if name in found}
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:

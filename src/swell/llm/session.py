@@ -1,0 +1,350 @@
+"""A run of a language model, from the names of its parts to its summary: started, resumed, interrupted, ended."""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Generator, Mapping
+from dataclasses import MISSING, asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, cast
+
+import datasets
+import torch
+import transformers
+
+from swell.display.console import make_console, patient_console, say
+from swell.display.sinks import Sink
+from swell.errors import ConfigError, DivergedError, OutOfMemoryError
+from swell.learning.optimize import is_out_of_memory
+from swell.llm.config import GRPOConfig
+from swell.llm.options import Asked
+from swell.llm.panel import ModelHeader, ModelView, RewardsSoFar
+from swell.llm.run_log import RunLog, describe_run, newest_checkpoint, remove_torn_checkpoints
+from swell.llm.sources import load_prompts, require_model, reward_function
+from swell.llm.tasks import SORTING, accuracy
+from swell.llm.trainer import GRPOTrainer
+from swell.runs.interrupt import InterruptedRunError, StopRequest
+from swell.runs.run_directory import (
+    RunLock,
+    create_run_directory,
+    default_run_name,
+    next_free,
+    read_description,
+    read_json,
+    read_jsonl,
+)
+from swell.runs.start import differences
+
+USUAL: dict[str, Any] = {
+    "logging_steps": 1,
+    "save_strategy": "no",  # the run's own checkpoints are spread over its completions
+    "save_total_limit": 2,
+    "report_to": "none",
+    "disable_tqdm": True,
+}
+ON_CPU: dict[str, Any] = {"use_cpu": True, "bf16": False, "gradient_checkpointing": False}
+RESUME = "swell llm resume"
+TASKS = {SORTING.name: SORTING}
+MADE = {"model": "model", "dataset": "problems.jsonl"}
+"""What a demo makes for itself, in its own directory."""
+FRESH_PROBLEMS = 1000
+
+
+@dataclass(frozen=True)
+class ModelRun:
+    """What makes a run, and all that it takes to make it again."""
+
+    name: str
+    """Of the task, for people."""
+    model: str
+    dataset: str
+    reward: tuple[str, ...]
+    config: dict[str, Any]
+    """Fields of GRPOConfig; the others have its defaults."""
+    eval_dataset: str | None = None
+    label: str | None = None
+    checkpoints: int = 0
+    task: str | None = None
+    """Of a demo, one of TASKS: there are fresh problems to evaluate on."""
+
+    def stored(self) -> dict[str, Any]:
+        """As JSON. Access tokens stay with the user."""
+        config = {name: value for name, value in self.config.items() if not name.endswith("_token")}
+        return {**asdict(self), "config": config, **(MADE if self.task else {})}
+
+    @classmethod
+    def from_stored(cls, stored: Mapping[str, Any], directory: Path) -> "ModelRun":
+        inside = {name: str(directory / made) for name, made in MADE.items()} if stored["task"] else {}
+        return cls(**{**stored, **inside, "reward": tuple(stored["reward"])})
+
+    @property
+    def title(self) -> str:
+        return self.name if self.task else f"{Path(self.model).name}-{self.name}"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the names of a run stand for, but for the model, which a trainer loads."""
+
+    prompts: Any
+    held_out: Any
+    rewards: list[Any]
+
+    @classmethod
+    def load(cls, run: ModelRun) -> "Parts":
+        rewards = [reward_function(name) for name in run.reward]
+        held_out = load_prompts(run.eval_dataset, "eval_dataset") if run.eval_dataset else None
+        return cls(load_prompts(run.dataset), held_out, rewards)
+
+
+def asked_run(asked: Asked) -> ModelRun:
+    """What a command line of `train` asks for."""
+    sources, checkpoints = asked.sources, asked.run.checkpoints
+    missing = [name for name in ("model", "dataset", "reward") if not getattr(sources, name)]
+    if missing:
+        raise ConfigError(*(f"--{name} is missing; `swell llm train --help` says what it takes" for name in missing))
+    config = with_usual(asked.config)
+    if {"save_strategy", "save_steps"} & asked.config.keys():
+        config["save_strategy"], checkpoints = asked.config.get("save_strategy", "steps"), 0
+    dataset = cast(str, sources.dataset)
+    return ModelRun(
+        name=Path(dataset).stem,
+        model=_absolute(cast(str, sources.model)),
+        dataset=_absolute(dataset),
+        reward=tuple(sources.reward),
+        config=config,
+        eval_dataset=_absolute(sources.eval_dataset) if sources.eval_dataset else None,
+        label=asked.run.label,
+        checkpoints=checkpoints,
+    )
+
+
+def start(run: ModelRun, out: str | None, *, new: bool, quiet: bool) -> dict[str, Any]:
+    """Trains in a new run directory and returns the summary. Faults are found before there is one."""
+    hush()
+    make_config(run.config)
+    parts = Parts.load(run)
+    require_model(run.model, trust_remote_code=bool(run.config.get("trust_remote_code")))
+    return begin(run, parts, new_directory(run, out, new), quiet=quiet)
+
+
+def begin(run: ModelRun, parts: Parts, directory: Path, *, quiet: bool) -> dict[str, Any]:
+    """Trains in a directory that was made for it."""
+    config = make_config(run.config, directory)
+    with removed_on_failure(directory):
+        trainer = make_trainer(run.model, parts, config)
+    description = describe_run(trainer, config, _asked(run))
+    with lock(directory):
+        return drive(run, trainer, {**description, "asked": run.stored()}, directory, quiet)
+
+
+def resume(directory: Path, total_completions: int | None, *, quiet: bool) -> dict[str, Any]:
+    """Continues a run from its newest whole checkpoint; one that is done is returned as it is."""
+    described = read_description(directory, "llm")
+    run = ModelRun.from_stored(described["asked"], directory)
+    if total_completions is not None:
+        run = replace(run, config={**run.config, "total_completions": total_completions})
+    summary = read_json(directory / "summary.json") if (directory / "summary.json").exists() else {}
+    if summary.get("status") == "done" and total_completions in (None, described["config"]["total_completions"]):
+        say(f"{directory} is done already; --total-completions lets it go on for longer", patient_console())
+        return {**summary, "directory": str(directory)}
+    with lock(directory):
+        hush()
+        torch.set_num_threads(described["threads"])  # another number of threads changes bits
+        config = make_config(run.config, directory)
+        found = newest_checkpoint(directory, config.batch_scaler != "none")
+        seal = found[1] if found else {}
+        total = total_completions or seal.get("total", 0)
+        over = found is not None and seal["completions"] >= total  # killed between its last checkpoint and its summary
+        trainer = make_trainer(str(found[0]) if found and over else run.model, Parts.load(run), config)
+        now = {**describe_run(trainer, config, _asked(run)), "asked": run.stored()}
+        notices = [_where(found, total), *remove_torn_checkpoints(directory, found), *differences(described, now)]
+        if not quiet:
+            for notice in notices:
+                say(notice, patient_console())
+        now["started"] = described.get("started", described["versions"])
+        return drive(run, trainer, now, directory, quiet, found, over)
+
+
+def drive(
+    run: ModelRun,
+    trainer: GRPOTrainer,
+    description: Mapping[str, Any],
+    directory: Path,
+    quiet: bool,
+    checkpoint: tuple[Path, dict[str, Any]] | None = None,
+    over: bool = False,
+) -> dict[str, Any]:
+    """Trains to the end, or until something stops it; either way the summary is written."""
+    stop = StopRequest()
+    log = RunLog(
+        trainer,
+        directory,
+        description,
+        display=lambda total: make_display(description, directory, total, quiet),
+        stop=lambda: stop.signal_number is not None,
+        checkpoints=run.checkpoints,
+        seal=checkpoint[1] if checkpoint else None,
+    )
+    trainer.add_callback(log)
+    try:
+        if checkpoint is None and run.task:
+            evaluate(run, trainer, log)
+        if not over:
+            with stop:
+                trainer.train(resume_from_checkpoint=str(checkpoint[0]) if checkpoint else None)
+            if stop.signal_number is not None and log.completions < log.total:
+                text = f"stopped at {log.completions:,} completions; go on with `{RESUME} {directory}`"
+                raise InterruptedRunError(text, stop.signal_number)
+        evaluate(run, trainer, log)
+        return log.finish("done")
+    except (InterruptedRunError, KeyboardInterrupt):
+        log.finish_if_possible("interrupted")
+        raise
+    except DivergedError as error:
+        log.finish_if_possible("diverged")
+        found = newest_checkpoint(directory, trainer.moving is not None)
+        last = f"the last good checkpoint is {found[0].name}" if found else "no checkpoint had been written yet"
+        raise DivergedError(f"{error}; {last}; lower learning_rate") from error
+    except BaseException as error:
+        log.finish_if_possible("failed")
+        if is_out_of_memory(error):
+            way_out = "lower per_device_train_batch_size or max_generation_batch_size"
+            raise OutOfMemoryError(f"out of memory: {error}; {way_out}") from error
+        raise
+    finally:
+        log.close()
+
+
+def evaluate(run: ModelRun, trainer: GRPOTrainer, log: RunLog) -> None:
+    """On what the run keeps for it, unless this policy was evaluated just now."""
+    rows = read_jsonl(log.directory / "evaluations.jsonl")
+    if rows and rows[-1]["completions"] == log.completions:
+        return
+    if run.task:
+        seed = 1_000_000 + trainer.args.seed  # apart from the problems trained on
+        task, tokenizer = TASKS[run.task], trainer.processing_class
+        log.evaluation(accuracy(trainer.model, tokenizer, task, problems=FRESH_PROBLEMS, seed=seed), FRESH_PROBLEMS)
+    elif run.eval_dataset:
+        cast(Any, trainer).evaluate()
+
+
+def with_usual(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of GRPOConfig with what these commands set unless told otherwise."""
+    accelerated = torch.accelerator.is_available()
+    on_cpu = given.get("use_cpu", not accelerated)
+    return {**USUAL, **(ON_CPU if on_cpu else {}), **given}
+
+
+def make_config(values: Mapping[str, Any], directory: Path | str = "runs") -> GRPOConfig:
+    """A GRPOConfig; what TRL or transformers refuse is one line."""
+    try:
+        return GRPOConfig(**dict[str, Any](values, output_dir=str(directory)))
+    except (ValueError, TypeError) as error:
+        raise ConfigError(_one_line(error)) from error
+
+
+def make_trainer(model: str, parts: Parts, config: GRPOConfig) -> GRPOTrainer:
+    """Without Hugging Face's own way of showing progress."""
+    try:
+        trainer = GRPOTrainer(
+            model=model,
+            reward_funcs=parts.rewards,
+            args=config,
+            train_dataset=parts.prompts,
+            eval_dataset=parts.held_out,
+        )
+    except (ValueError, OSError) as error:
+        raise ConfigError(f"model {model}: {_one_line(error)}") from error
+    for shown in (transformers.PrinterCallback, transformers.ProgressCallback):
+        trainer.remove_callback(shown)
+    return trainer
+
+
+def new_directory(run: ModelRun, out: str | None, new: bool) -> Path:
+    """Where a run goes: made, and empty."""
+    values = {f.name: f.default for f in fields(GRPOConfig) if f.default is not MISSING} | run.config
+    name = default_run_name(run.title, values["loss_type"], values["batch_scaler"], values["seed"])
+    directory = Path(out) if out else Path("runs") / name
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and new:
+        raise ConfigError("--new cannot be shared by several processes: name a directory with --out")
+    directory = next_free(directory) if new else directory
+    if _is_first_process():
+        create_run_directory(directory, RESUME)
+    return directory
+
+
+@contextlib.contextmanager
+def removed_on_failure(directory: Path) -> Generator[None]:
+    """For a directory that was empty a moment ago: a run that never began leaves nothing."""
+    try:
+        yield
+    except BaseException:
+        if _is_first_process():
+            shutil.rmtree(directory, ignore_errors=True)
+        raise
+
+
+def lock(directory: Path) -> contextlib.AbstractContextManager[Any]:
+    """Of several processes of one run, the first holds it."""
+    return RunLock(directory) if _is_first_process() else contextlib.nullcontext()
+
+
+def make_display(description: Mapping[str, Any], directory: Path, total: int, quiet: bool) -> Sink:
+    """With what the run has logged before, so that curves go on where they were."""
+    config = description["config"]
+    moves = config["batch_scaler"] in ("ramp", "adaptive")
+    header = ModelHeader(
+        task=config["env"],
+        objective=config["loss_type"],
+        network=description["network"],
+        scaler=config["batch_scaler"],
+        least_batch=config["min_generation_batch_size" if moves else "generation_batch_size"],
+        most_batch=config["max_generation_batch_size" if moves else "generation_batch_size"],
+        calibration_readings=config["calibration_readings"] if config["calm_reading"] == "auto" else 0,
+        run_directory=str(directory),
+    )
+    view = ModelView(header, RewardsSoFar(total))
+    for row in read_jsonl(directory / "metrics.jsonl"):
+        view.add(row)
+    for row in read_jsonl(directory / "evaluations.jsonl"):
+        view.add_evaluation(row)
+    return make_console(quiet or not _is_first_process(), view)
+
+
+def hush() -> None:
+    """Hugging Face's libraries say much that is not about this run."""
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    datasets.disable_progress_bars()
+    datasets.logging.set_verbosity_error()
+
+
+def _asked(run: ModelRun) -> dict[str, Any]:
+    """What config.json has beside the fields of GRPOConfig."""
+    return {
+        "env": run.name,
+        "label": run.label,
+        "model": Path(run.model).name if run.task else run.model,
+        "dataset": Path(run.dataset).name if run.task else run.dataset,
+        "reward": ", ".join(run.reward),
+    }
+
+
+def _absolute(name: str) -> str:
+    """Of a path, so that a run can be resumed from elsewhere; names on the Hub stay as they are."""
+    return str(Path(name).absolute()) if Path(name).exists() else name
+
+
+def _where(found: tuple[Path, dict[str, Any]] | None, total: int) -> str:
+    if found is None:
+        return "no checkpoint yet: the run starts anew"
+    return f"going on from {found[0].name}: {found[1]['completions']:,} of {total:,} completions"
+
+
+def _is_first_process() -> bool:
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
