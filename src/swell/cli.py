@@ -178,6 +178,8 @@ def execute(command: Command) -> None:
         bench(command)
     elif isinstance(command, Report):
         report(command)
+    elif isinstance(command, Llm):
+        language_models([])
     else:
         train_or_resume(command)
 

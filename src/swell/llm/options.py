@@ -5,7 +5,7 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass
-from typing import Any, NoReturn, cast, get_type_hints
+from typing import Any, NoReturn, TypeVar, cast, get_type_hints
 
 from transformers import HfArgumentParser
 
@@ -54,6 +54,9 @@ class Sources:
     eval_dataset: str | None = _option(None, "Prompts to evaluate on at the end, and when eval_strategy says.")
 
 
+Kind = TypeVar("Kind", RunOptions, Sources)
+
+
 @dataclass(frozen=True)
 class Asked:
     """A command line, parsed."""
@@ -75,12 +78,15 @@ def parse(arguments: Sequence[str], command: str, named: bool, **defaults: Any) 
     if unknown:
         raise ConfigError(*_unknown(unknown, parser))
     given = vars(values)
-    run, sources = (
-        kind(**{f.name: given.pop(f.name) for f in fields(kind) if f.name in given}) for kind in (RunOptions, Sources)
-    )
+    run, sources = _taken(RunOptions, given), _taken(Sources, given)
     if "output_dir" in given:
         run.out = run.out or given.pop("output_dir")
     return Asked(run, sources, given)
+
+
+def _taken(kind: type[Kind], given: dict[str, Any]) -> Kind:
+    """One dataclass of what was given; its options are taken out."""
+    return kind(**{f.name: given.pop(f.name) for f in fields(cast(Any, kind)) if f.name in given})
 
 
 def _unknown(words: Sequence[str], parser: "_Parser") -> list[str]:
@@ -131,7 +137,9 @@ class _Parser(HfArgumentParser):
     """Hugging Face's parser of dataclasses, whose errors are ours and whose help is in groups."""
 
     def __init__(self, kinds: Sequence[type], prog: str, usage: str, theirs: Sequence[str]) -> None:
-        super().__init__(kinds, prog=prog, add_help=False, allow_abbrev=False, formatter_class=_Help, usage=usage)
+        super().__init__(
+            cast(Any, kinds), prog=prog, add_help=False, allow_abbrev=False, formatter_class=_Help, usage=usage
+        )
         self._theirs = set(theirs)
         for action in self.actions_of(GRPOConfig):
             if action.dest in ("calm_reading", "volatile_reading"):
@@ -139,14 +147,14 @@ class _Parser(HfArgumentParser):
 
     def actions_of(self, kind: type) -> list[argparse.Action]:
         names = {f.name for f in fields(kind)} - {f.name for f in fields(RunOptions)}
-        return [action for action in cast("list[argparse.Action]", self._actions) if action.dest in names]
+        return [action for action in self._actions if action.dest in names]
 
     @property
     def option_names(self) -> list[str]:
         return list(cast("dict[str, Any]", self._option_string_actions))
 
     def show_help(self, everything: bool) -> NoReturn:
-        for action in cast("list[argparse.Action]", self._actions):
+        for action in self._actions:
             negation = action.option_strings[0].startswith("--no_") and isinstance(action.const, bool)
             if negation or (not everything and action.dest in self._theirs):
                 action.help = argparse.SUPPRESS

@@ -159,8 +159,8 @@ class RunLog(TrainerCallback):
             self._metrics.write(row)
             self._display.write(row)
 
-    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: dict[str, Any], **_: Any) -> None:
-        if metrics.get("eval_reward") is not None:
+    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **_: Any) -> None:
+        if metrics and metrics.get("eval_reward") is not None:
             self.evaluation(metrics["eval_reward"], len(cast(Any, self._trainer).eval_dataset))
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -283,7 +283,7 @@ def final_reward(rows: list[dict[str, Any]]) -> float | None:
 def describe_run(trainer: GRPOTrainer, config: GRPOConfig, asked: Mapping[str, Any]) -> dict[str, Any]:
     """The content of config.json. `config` is the user's own, which a moving batch changes in the trainer."""
     options = {name: value for name, value in config.to_dict().items() if _is_json(value)}
-    names = {"algorithm": config.loss_type, "scaler": config.batch_scaler}
+    names: dict[str, Any] = {"algorithm": config.loss_type, "scaler": config.batch_scaler}
     if config.batch_scaler in ("ramp", "adaptive"):
         names["min_generation_batch_size"] = config.min_generation_batch_size or config.generation_batch_size
         names["max_generation_batch_size"] = trainer.args.generation_batch_size

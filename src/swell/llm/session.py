@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+import warnings
 from collections.abc import Generator, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
@@ -75,7 +76,7 @@ class ModelRun:
     @classmethod
     def from_stored(cls, stored: Mapping[str, Any], directory: Path) -> "ModelRun":
         inside = {name: str(directory / made) for name, made in MADE.items()} if stored["task"] else {}
-        return cls(**{**stored, **inside, "reward": tuple(stored["reward"])})
+        return cls(**dict[str, Any](stored, **inside, reward=tuple(stored["reward"])))
 
     @property
     def title(self) -> str:
@@ -313,7 +314,8 @@ def make_display(description: Mapping[str, Any], directory: Path, total: int, qu
 
 
 def hush() -> None:
-    """Hugging Face's libraries say much that is not about this run."""
+    """Hugging Face's libraries say much that is not about this run; how they will change is for developers."""
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"(transformers|trl|accelerate|datasets|torch)\b")
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     datasets.disable_progress_bars()
