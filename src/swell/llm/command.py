@@ -108,7 +108,7 @@ def next_commands(directory: Path, config: dict[str, Any]) -> list[str]:
     return [
         f"{swell} report {directory}",
         *([f"{swell} llm resume {directory}{longer}"] if config["batch_scaler"] != "none" else []),
-        f"{swell} llm demo --loss-type dapo --batch-scaler fixed",
+        f"{swell} llm demo --loss-type dapo",
         f"{swell} llm train --help",
     ]
 

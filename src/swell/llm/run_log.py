@@ -1,7 +1,7 @@
 """A run directory for a trainer of TRL's kind: config.json, metrics.jsonl, evaluations.jsonl, summary.json, seals.
 
 A checkpoint is Hugging Face's own folder. The last file written into it is the seal: without one the folder may be half
-a checkpoint, and with it a resumed run knows where its logs were.
+a checkpoint, and with it a resumed run knows how far its logs are true.
 """
 
 import contextlib
@@ -120,8 +120,8 @@ class RunLog(TrainerCallback):
         if self._writes:
             self._metrics = JsonLines(directory / "metrics.jsonl")
             self._evaluations = JsonLines(directory / "evaluations.jsonl")
-            self._metrics.truncate_to(earlier.get("metrics", 0))
-            self._evaluations.truncate_to(earlier.get("evaluations", 0))
+            for lines in (self._metrics, self._evaluations):
+                lines.truncate_to(_bytes_until(lines.path, self.completions) if seal else 0)
 
     # What Hugging Face's loop calls.
 
@@ -173,8 +173,6 @@ class RunLog(TrainerCallback):
             "updates": self.updates,
             "total": self.total,
             "wall_seconds": self._wall_seconds(),
-            "metrics": self._metrics.offset,
-            "evaluations": self._evaluations.offset,
         }
         write_json_atomic(Path(args.output_dir) / f"checkpoint-{state.global_step}" / SEAL_NAME, seal)
 
@@ -260,6 +258,16 @@ def _batch_metrics(trainer: GRPOTrainer, logs: Mapping[str, Any]) -> dict[str, A
     given = (args.calm_reading, args.volatile_reading) if args.batch_scaler == "adaptive" else ("auto", "auto")
     calm, volatile = getattr(moving.controller.scaler, "thresholds", given) or ("auto", "auto")
     return row if calm == "auto" else {**row, "calm_reading": calm, "volatile_reading": volatile}
+
+
+def _bytes_until(log: Path, completions: int) -> int:
+    """Where the first row begins that is about later completions."""
+    end = 0
+    for line in log.read_bytes().splitlines(keepends=True):
+        if json.loads(line)["completions"] > completions:
+            break
+        end += len(line)
+    return end
 
 
 def _require_finite(logs: Mapping[str, Any], step: int) -> None:

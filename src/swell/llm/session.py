@@ -69,9 +69,11 @@ class ModelRun:
     """Of a demo, one of TASKS: there are fresh problems to evaluate on."""
 
     def stored(self) -> dict[str, Any]:
-        """As JSON. Access tokens stay with the user."""
+        """As JSON, with whole paths, so that it can be resumed from elsewhere. Access tokens stay with the user."""
         config = {name: value for name, value in self.config.items() if not name.endswith("_token")}
-        return {**asdict(self), "config": config, **(MADE if self.task else {})}
+        named = {name: getattr(self, name) for name in ("model", "dataset", "eval_dataset")}
+        paths = {name: str(Path(value).absolute()) for name, value in named.items() if value and Path(value).exists()}
+        return {**asdict(self), "config": config, **(MADE if self.task else paths)}
 
     @classmethod
     def from_stored(cls, stored: Mapping[str, Any], directory: Path) -> "ModelRun":
@@ -110,11 +112,11 @@ def asked_run(asked: Asked) -> ModelRun:
     dataset = cast(str, sources.dataset)
     return ModelRun(
         name=Path(dataset).stem,
-        model=_absolute(cast(str, sources.model)),
-        dataset=_absolute(dataset),
+        model=cast(str, sources.model),
+        dataset=dataset,
         reward=tuple(sources.reward),
         config=config,
-        eval_dataset=_absolute(sources.eval_dataset) if sources.eval_dataset else None,
+        eval_dataset=sources.eval_dataset,
         label=asked.run.label,
         checkpoints=checkpoints,
     )
@@ -192,7 +194,7 @@ def drive(
         if checkpoint is None and run.task:
             evaluate(run, trainer, log)
         if not over:
-            with stop:
+            with stop, silence() if quiet else contextlib.nullcontext():
                 trainer.train(resume_from_checkpoint=str(checkpoint[0]) if checkpoint else None)
             if stop.signal_number is not None and log.completions < log.total:
                 text = f"stopped at {log.completions:,} completions; go on with `{RESUME} {directory}`"
@@ -319,7 +321,14 @@ def hush() -> None:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     datasets.disable_progress_bars()
-    datasets.logging.set_verbosity_error()
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # what it raises is told in one line
+
+
+@contextlib.contextmanager
+def silence() -> Generator[None]:
+    """For what a trainer or a reward function prints."""
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+        yield
 
 
 def _asked(run: ModelRun) -> dict[str, Any]:
@@ -331,11 +340,6 @@ def _asked(run: ModelRun) -> dict[str, Any]:
         "dataset": Path(run.dataset).name if run.task else run.dataset,
         "reward": ", ".join(run.reward),
     }
-
-
-def _absolute(name: str) -> str:
-    """Of a path, so that a run can be resumed from elsewhere; names on the Hub stay as they are."""
-    return str(Path(name).absolute()) if Path(name).exists() else name
 
 
 def _where(found: tuple[Path, dict[str, Any]] | None, total: int) -> str:

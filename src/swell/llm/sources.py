@@ -24,7 +24,8 @@ def require_model(name: str, **options: Any) -> None:
     try:
         AutoConfig.from_pretrained(name, **options)
     except (OSError, ValueError, KeyError) as error:
-        raise ConfigError(f"model {name} cannot be loaded: {_first_line(error)}") from error
+        where = f"model {name}" if Path(name).is_dir() else f"model {name} is no directory here, and from the Hub it"
+        raise ConfigError(f"{where} cannot be loaded: {_first_line(error)}") from error
 
 
 def load_prompts(name: str, option: str = "dataset") -> Any:
@@ -34,6 +35,8 @@ def load_prompts(name: str, option: str = "dataset") -> Any:
         raise ConfigError(f"{option} {name}: there is no such file")
     if path.is_file() and path.suffix not in READERS:
         raise ConfigError(f"{option} {name} must be one of {', '.join(READERS)}, got {path.suffix or 'no ending'!r}")
+    if path.is_file() and not path.stat().st_size:
+        raise ConfigError(f"{option} {name} has no rows")
     try:
         rows = _read(path) if path.exists() else datasets.load_dataset(name, split="train")
     except Exception as error:  # datasets raises of every kind
