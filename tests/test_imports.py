@@ -34,7 +34,8 @@ ALLOWED = {
     },
     "report": {"", "config", "display", "envs", "errors", "presets", "runs"},
     "bench": {"", "batch", "config", "display", "envs", "errors", "presets", "report", "runs"},
-    "cli": {"batch", "bench", "config", "display", "errors", "presets", "report", "runs"},
+    "llm": {"batch", "config", "display", "errors", "learning", "memory", "report", "runs"},
+    "cli": {"batch", "bench", "config", "display", "errors", "llm", "presets", "report", "runs"},
 }
 """A row a package: what it may import of ours, beside itself."""
 
@@ -83,10 +84,16 @@ def loaded_by(statement):
 
 
 @pytest.mark.parametrize(
-    "statement", ["import swell", "import swell.cli, swell.config.options", "from swell import RunConfig, presets"]
+    "statement",
+    [
+        "import swell",
+        "import swell.cli, swell.config.options",
+        "from swell import RunConfig, presets",
+        "import swell.llm.command; swell.llm.command.main([])",
+    ],
 )
 def test_the_command_line_starts_without_heavy_packages(statement):
-    heavy = {"torch", "gymnasium", "numpy", "ale_py", "minatar", "tensorboard", "imageio"}
+    heavy = {"torch", "gymnasium", "numpy", "ale_py", "minatar", "tensorboard", "imageio", "trl", "transformers"}
     assert not loaded_by(statement) & heavy
 
 

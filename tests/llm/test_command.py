@@ -8,6 +8,7 @@ from dataclasses import fields
 
 import pytest
 import trl
+from llm_commands import make_sources, swell_llm, train_arguments
 
 import swell.llm.demo
 import swell.llm.session
@@ -15,7 +16,6 @@ from swell.llm import GRPOConfig
 from swell.llm.options import parse
 from swell.llm.panel import ModelHeader, ModelView, RewardsSoFar
 from swell.runs.run_directory import read_jsonl
-from tests.support.llm_commands import make_sources, swell_llm, train_arguments
 
 
 @pytest.fixture(scope="module")

@@ -6,15 +6,15 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from kill import kill_at
+from llm_commands import in_child, make_sources, rows_without_clocks, swell_llm, train_arguments
 from safetensors.torch import load_file
+from small_llm import make_trainer
 
 from swell.llm import run_log
 from swell.llm.run_log import RunLog, final_reward, newest_checkpoint
 from swell.report.records import read_run
 from swell.runs.run_directory import RunLock, read_jsonl
-from tests.support.kill import kill_at
-from tests.support.llm_commands import in_child, make_sources, rows_without_clocks, swell_llm, train_arguments
-from tests.support.small_llm import make_trainer
 
 ADAPTIVE = {
     "loss_type": "ess",
