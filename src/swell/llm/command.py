@@ -87,9 +87,12 @@ def tell(summary: dict[str, Any], report: bool) -> None:
     """What a person wants to know at the end."""
     from swell.llm.panel import closing_words
     from swell.llm.run_log import newest_checkpoint
+    from swell.llm.session import is_first_process
     from swell.report.command import Report, report as write
     from swell.runs.run_directory import read_description, read_jsonl
 
+    if not is_first_process():
+        return
     directory = Path(summary["directory"])
     batches = [row["batch"] for row in read_jsonl(directory / "metrics.jsonl")]
     evaluations = read_jsonl(directory / "evaluations.jsonl")

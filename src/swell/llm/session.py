@@ -144,6 +144,10 @@ def begin(run: ModelRun, parts: Parts, directory: Path, *, quiet: bool) -> dict[
 def resume(directory: Path, total_completions: int | None, *, quiet: bool) -> dict[str, Any]:
     """Continues a run from its newest whole checkpoint; one that is done is returned as it is."""
     described = read_description(directory, "llm")
+    if "asked" not in described:
+        raise ConfigError(
+            f"{directory} is the run of a script: only that knows how to go on, by resume_from_checkpoint"
+        )
     run = ModelRun.from_stored(described["asked"], directory)
     if total_completions is not None:
         run = replace(run, config={**run.config, "total_completions": total_completions})
@@ -161,9 +165,9 @@ def resume(directory: Path, total_completions: int | None, *, quiet: bool) -> di
         over = found is not None and seal["completions"] >= total  # killed between its last checkpoint and its summary
         trainer = make_trainer(str(found[0]) if found and over else run.model, Parts.load(run), config)
         now = {**describe_run(trainer, config, _asked(run)), "asked": run.stored()}
-        notices = [_where(found, total), *remove_torn_checkpoints(directory, found), *differences(described, now)]
-        if not quiet:
-            for notice in notices:
+        if is_first_process():
+            notices = [_where(found, total), *remove_torn_checkpoints(directory, found), *differences(described, now)]
+            for notice in [] if quiet else notices:
                 say(notice, patient_console())
         now["started"] = described.get("started", described["versions"])
         return drive(run, trainer, now, directory, quiet, found, over)
@@ -272,7 +276,7 @@ def new_directory(run: ModelRun, out: str | None, new: bool) -> Path:
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 and new:
         raise ConfigError("--new cannot be shared by several processes: name a directory with --out")
     directory = next_free(directory) if new else directory
-    if _is_first_process():
+    if is_first_process():
         create_run_directory(directory, RESUME)
     return directory
 
@@ -283,14 +287,14 @@ def removed_on_failure(directory: Path) -> Generator[None]:
     try:
         yield
     except BaseException:
-        if _is_first_process():
+        if is_first_process():
             shutil.rmtree(directory, ignore_errors=True)
         raise
 
 
 def lock(directory: Path) -> contextlib.AbstractContextManager[Any]:
     """Of several processes of one run, the first holds it."""
-    return RunLock(directory) if _is_first_process() else contextlib.nullcontext()
+    return RunLock(directory) if is_first_process() else contextlib.nullcontext()
 
 
 def make_display(description: Mapping[str, Any], directory: Path, total: int, quiet: bool) -> Sink:
@@ -312,7 +316,7 @@ def make_display(description: Mapping[str, Any], directory: Path, total: int, qu
         view.add(row)
     for row in read_jsonl(directory / "evaluations.jsonl"):
         view.add_evaluation(row)
-    return make_console(quiet or not _is_first_process(), view)
+    return make_console(quiet or not is_first_process(), view)
 
 
 def hush() -> None:
@@ -348,7 +352,8 @@ def _where(found: tuple[Path, dict[str, Any]] | None, total: int) -> str:
     return f"going on from {found[0].name}: {found[1]['completions']:,} of {total:,} completions"
 
 
-def _is_first_process() -> bool:
+def is_first_process() -> bool:
+    """Of those that train one model together: it alone makes files and speaks."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
