@@ -110,6 +110,8 @@ class RunLog(TrainerCallback):
         self._stop, self._checkpoints = stop, checkpoints
         self._due = Every(1)
         self._row_due = False
+        self.stopped = False
+        """Whether a signal ended the run, to whichever of its processes."""
         earlier = seal or {}
         self.completions = int(earlier.get("completions", 0))
         self.updates = int(earlier.get("updates", 0))
@@ -138,7 +140,8 @@ class RunLog(TrainerCallback):
         place = place_of(self._trainer)
         self.completions, self.updates, self.total = place.completions, state.global_step, place.total
         if place.between_generations:
-            if self._asked_to_stop():
+            self.stopped = self._asked_to_stop()
+            if self.stopped:
                 control.should_save = control.should_training_stop = True
             if self._checkpoints and (self._due.crossed(place.completions) or control.should_training_stop):
                 control.should_save = True

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+import signal
 import warnings
 from collections.abc import Generator, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, replace
@@ -200,9 +201,9 @@ def drive(
         if not over:
             with stop, silence() if quiet else contextlib.nullcontext():
                 trainer.train(resume_from_checkpoint=str(checkpoint[0]) if checkpoint else None)
-            if stop.signal_number is not None and log.completions < log.total:
+            if log.stopped and log.completions < log.total:
                 text = f"stopped at {log.completions:,} completions; go on with `{RESUME} {directory}`"
-                raise InterruptedRunError(text, stop.signal_number)
+                raise InterruptedRunError(text, stop.signal_number or signal.SIGTERM)  # another process had it
         evaluate(run, trainer, log)
         return log.finish("done")
     except (InterruptedRunError, KeyboardInterrupt):
