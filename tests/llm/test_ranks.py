@@ -21,7 +21,8 @@ def train_on(ranks, directory, made_up, **settings):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    base = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "1"}
+    path = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(ROOT / "src"), str(ROOT)])
+    base = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     many = {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
