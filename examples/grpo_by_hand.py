@@ -2,11 +2,12 @@
 
     python examples/grpo_by_hand.py
 
-A transformer of 133,696 parameters learns to sort five digits, in about a minute on one core. Every generation is used four
-times; how far to trust it after the first is read off its own tokens (arXiv 2605.12380).
+A transformer of 133,696 parameters learns to sort five digits, in about a minute on one core. Every generation is used
+four times; how far to trust it after the first is read off its own tokens (arXiv 2605.12380).
 """
 
 import argparse
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ GROUP = 8
 PAD, END = 0, 1
 
 
-def sample(model: torch.nn.Module, tokenizer, prompts: list[str]) -> tuple[Tensor, Tensor, list[str]]:
+def sample(model: Any, tokenizer: Any, prompts: list[str]) -> tuple[Tensor, Tensor, list[str]]:
     """Whole sequences, a mask of the tokens that the model wrote, and those as text."""
     asked = tokenizer(prompts, return_tensors="pt", padding=True)
     rows = model.generate(**asked, max_new_tokens=SORTING.answer_length + 1, do_sample=True, top_k=0)
