@@ -3,11 +3,11 @@
     python -m benchmarks.llm objectives --results docs/results     clip ranges, CISPO and ESS at three learning rates
     python -m benchmarks.llm batches --results docs/results        fixed, ramped and adaptive batches, every signal
     python -m benchmarks.llm confounds --results docs/results      what a reading shows of a policy that does not change
-    python -m benchmarks.llm figures --results docs/results        tables and pictures of the rows that are there
     ... --task add-2-digits                                        the same on the second task
 
-A row is written as soon as a run ends, and a run that has its row is not made again: stop and start as you like. Time
-is the processor time of one thread, without evaluation, so that a busy machine hardly changes it.
+`python -m benchmarks.llm_figures` makes tables and pictures of the rows. A row is written as soon as a run ends, and a
+run that has its row is not made again: stop and start as you like. Time is the processor time of one thread, without
+evaluation, so that a busy machine hardly changes it.
 """
 
 import argparse
