@@ -52,7 +52,6 @@ def directory(tmp_path, warm_weights):
     return tmp_path
 
 
-@pytest.mark.portable
 def test_two_processes_equal_one_with_twice_the_micro_batch(directory):
     """On made-up completions, so that nothing is sampled; the log-probs that come with them make e differ from 1."""
     shared = {
