@@ -70,6 +70,7 @@ BATCHES = {
     "adaptive KL": {"batch_scaler": "adaptive", **MOVING},
     "adaptive ESS": {"batch_scaler": "adaptive", "signal": "effective_sample_size", **MOVING},
     "adaptive divergence": {"batch_scaler": "adaptive", "signal": "behavioral_divergence", **MOVING},
+    "adaptive KL, settled": {"batch_scaler": "adaptive", "settling_readings": 10, **MOVING},
     "adaptive KL, uncorrected": {"batch_scaler": "adaptive", "reading_correction": "none", **MOVING},
 }
 TOTAL = 12_800

@@ -86,6 +86,9 @@ class GRPOConfig(TRLConfig):
     calibration_readings: int = _option(
         10, "Readings that auto thresholds are taken from; the batch stays small until then."
     )
+    settling_readings: int = _option(
+        0, "Readings before those, which are ignored: a fresh Adam makes longer steps than it will."
+    )
     smoothing: float = _option(0.1, "How far each reading moves the batch towards its target; 1 jumps.")
     history: int = _option(1, "Readings averaged before they count. More is steadier and slower.")
     measure_every: int = _option(1, "A reading every so many generations; 0 takes none.")
@@ -124,7 +127,13 @@ class GRPOConfig(TRLConfig):
             for name, kind in choices.items()
             if getattr(self, name) not in get_args(kind)
         ]
-        least = {"calibration_readings": 1, "history": 1, "probe_completions": 1, "measure_every": 0}
+        least = {
+            "calibration_readings": 1,
+            "history": 1,
+            "probe_completions": 1,
+            "measure_every": 0,
+            "settling_readings": 0,
+        }
         for name, bound in least.items():
             if getattr(self, name) < bound:
                 faults.append(f"{name} must be a whole number of at least {bound}, got {getattr(self, name)!r}")

@@ -57,7 +57,8 @@ def _scaler(config: GRPOConfig, least: int, most: int) -> HorizonScaler:
     shared: dict[str, Any] = {"min_horizon": least, "max_horizon": most}
     shared |= {"smoothing": config.smoothing, "history": config.history}
     if config.calm_reading == "auto":
-        return CalibratedScaler(config.signal, calibration_readings=config.calibration_readings, **shared)
+        shared |= {"calibration_readings": config.calibration_readings, "settling_readings": config.settling_readings}
+        return CalibratedScaler(config.signal, **shared)
     return AdaptiveScaler(calm_reading=config.calm_reading, volatile_reading=config.volatile_reading, **shared)
 
 
