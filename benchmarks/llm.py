@@ -29,8 +29,8 @@ from swell.llm.readings import corrected
 from swell.llm.tasks import ADDITION, SORTING, accuracy, character_tokenizer, exact_match, small_model, warm_start
 
 TASKS = {task.name: task for task in (SORTING, ADDITION)}
-WARM_STEPS = {SORTING.name: 30, ADDITION.name: 400}
-"""Of supervised training, after which a sampled answer is right about one time in five."""
+WARM_START = {SORTING.name: {"steps": 30}, ADDITION.name: {"steps": 2000, "until": 0.2}}
+"""Supervised training until a sampled answer is right about one time in five."""
 COMMON = {
     "num_generations": 8,
     "temperature": 1.0,
@@ -102,7 +102,7 @@ class Bench:
     def model(self, seed):
         if seed not in self.warm:
             model = small_model(seed)
-            warm_start(model, self.tokenizer, self.task, steps=WARM_STEPS[self.task.name], seed=seed)
+            warm_start(model, self.tokenizer, self.task, seed=seed, **WARM_START[self.task.name])
             self.warm[seed] = {name: value.clone() for name, value in model.state_dict().items()}
         model = small_model(seed)
         model.load_state_dict(self.warm[seed])

@@ -25,7 +25,7 @@ def thresholds_from(readings: list[float], signal: str) -> tuple[float, float] |
 class CalibratedScaler(HorizonScaler):
     """An AdaptiveScaler whose thresholds are taken from its first readings; until then the horizon is the shortest.
 
-    The very first `settling_readings` are left out: an Adam that has seen few gradients makes longer steps than it will.
+    The very first `settling_readings` are left out: an Adam that has seen few gradients makes longer steps than later.
     Readings that show no motion at all do not calibrate: it waits for more.
     """
 
