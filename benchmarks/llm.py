@@ -5,8 +5,9 @@
     python -m benchmarks.llm confounds --results docs/results      what a reading shows of a policy that does not change
     ... --task add-2-digits                                        the same on the second task
 
-A row is written as soon as a run ends, and a run that has its row is not made again: stop and start as you like. Time is
-the processor time of one thread, without evaluation, so that a busy machine does not change it.
+`python -m benchmarks.llm_figures` makes tables and pictures of the rows. A row is written as soon as a run ends, and a
+run that has its row is not made again: stop and start as you like. Time is the processor time of one thread, without
+evaluation, so that a busy machine hardly changes it.
 """
 
 import argparse
@@ -28,8 +29,8 @@ from swell.llm.readings import corrected
 from swell.llm.tasks import ADDITION, SORTING, accuracy, character_tokenizer, exact_match, small_model, warm_start
 
 TASKS = {task.name: task for task in (SORTING, ADDITION)}
-WARM_STEPS = {SORTING.name: 30, ADDITION.name: 400}
-"""Of supervised training, after which a sampled answer is right about one time in five."""
+WARM_START = {SORTING.name: {"steps": 30}, ADDITION.name: {"steps": 2000, "until": 0.2}}
+"""Supervised training until a sampled answer is right about one time in five."""
 COMMON = {
     "num_generations": 8,
     "temperature": 1.0,
@@ -56,6 +57,8 @@ OBJECTIVES = {
 }
 ON_POLICY = ("clip 0.2", "cispo 5", "ess")
 """On fresh data every ratio is 1 and clips do nothing, so the others would repeat these."""
+CARRIED_OVER = ("clip 0.2", "cispo 5", "ess", "ess without pull", "ess without cap")
+"""To the second task, with 16 updates of each generation."""
 
 MOVING = {"max_generation_batch_size": 256, "min_generation_batch_size": 32}
 BATCHES = {
@@ -67,6 +70,7 @@ BATCHES = {
     "adaptive KL": {"batch_scaler": "adaptive", **MOVING},
     "adaptive ESS": {"batch_scaler": "adaptive", "signal": "effective_sample_size", **MOVING},
     "adaptive divergence": {"batch_scaler": "adaptive", "signal": "behavioral_divergence", **MOVING},
+    "adaptive KL, settled": {"batch_scaler": "adaptive", "settling_readings": 10, **MOVING},
     "adaptive KL, uncorrected": {"batch_scaler": "adaptive", "reading_correction": "none", **MOVING},
 }
 TOTAL = 12_800
@@ -98,7 +102,7 @@ class Bench:
     def model(self, seed):
         if seed not in self.warm:
             model = small_model(seed)
-            warm_start(model, self.tokenizer, self.task, steps=WARM_STEPS[self.task.name], seed=seed)
+            warm_start(model, self.tokenizer, self.task, seed=seed, **WARM_START[self.task.name])
             self.warm[seed] = {name: value.clone() for name, value in model.state_dict().items()}
         model = small_model(seed)
         model.load_state_dict(self.warm[seed])
@@ -146,7 +150,7 @@ def objectives(bench, seeds):
                         "objective": label,
                         "seed": seed,
                     }
-                    if bench.key(row) in bench.done or (staleness == "on-policy" and label not in ON_POLICY):
+                    if bench.key(row) in bench.done or not is_asked(bench.task, staleness, label):
                         continue
                     trainer = bench.trainer(seed, {**shared, **own, "learning_rate": rate})
                     row["start"] = bench.accuracy(trainer.model, seed)
@@ -158,6 +162,12 @@ def objectives(bench, seeds):
                     row["accuracy"] = bench.accuracy(trainer.model, seed)
                     bench.add([row])
                     print(row, flush=True)
+
+
+def is_asked(task, staleness, label):
+    if task is not SORTING:
+        return staleness == "16 updates" and label in CARRIED_OVER
+    return staleness == "16 updates" or label in ON_POLICY
 
 
 def watch_ess(trainer):
@@ -244,36 +254,31 @@ def frozen_readings(bench, seed, rate, batch, updates=60, skip=20):
         "total_completions": updates * batch,
     }
     trainer = bench.trainer(seed, settings)
-    trainer._reference_batch = 32
+    stability = trainer.stability
+    stability._reference_batch = 32
     weights = {name: value.clone() for name, value in trainer.model.state_dict().items()}
     raw = {signal: [] for signal in SIGNALS}
     brought = {signal: [] for signal in SIGNALS}
-    begin = trainer._begin_reading
+    finishers = []
 
-    def begin_all(model):
-        finishers = []
-        for trainer.args.signal in SIGNALS:
-            finishers.append(begin(model))
+    def begin(model):
+        finishers[:] = [stability.watch(model, signal) for signal in SIGNALS]
 
-        def finish_all():
-            trainer._learning_rate_share = rate / 3e-4  # as if a schedule had led there from 3e-4
-            factor = trainer._correction()
-            for signal, finish in zip(SIGNALS, finishers, strict=True):
-                raw[signal].append(finish())
-                brought[signal].append(corrected(raw[signal][-1], signal, factor))
-            trainer.model.load_state_dict(weights)
-            return raw[SIGNALS[-1]][-1]
+    def finish(learning_rate_share):
+        factor = stability.correction(rate / 3e-4)  # as if a schedule had led there from 3e-4
+        for signal, reading in zip(SIGNALS, finishers, strict=True):
+            raw[signal].append(reading())
+            brought[signal].append(corrected(raw[signal][-1], signal, factor))
+        trainer.model.load_state_dict(weights)
 
-        return finish_all
-
-    trainer._begin_reading = begin_all
+    stability.begin, stability.finish = begin, finish
     trainer.train()
     return [
         {
             "signal": signal,
             "raw": np.mean(raw[signal][skip:]),
             "corrected": np.mean(brought[signal][skip:]),
-            "noise_scale": trainer._noise.scale,
+            "noise_scale": stability.noise.scale,
             "readings": len(raw[signal]) - skip,
         }
         for signal in SIGNALS

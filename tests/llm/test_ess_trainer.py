@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 import trl
+from tests.support.small_llm import config, largest_difference, make_trainer, weights
 
 from swell.llm.ess_trainer import counted_tokens, full_sequences
-from tests.support.small_llm import config, largest_difference, make_trainer, weights
 
 
 def micro_batch(trainer, rows=16, seed=0, staleness=0.5, **changes):

@@ -25,13 +25,17 @@ def thresholds_from(readings: list[float], signal: str) -> tuple[float, float] |
 class CalibratedScaler(HorizonScaler):
     """An AdaptiveScaler whose thresholds are taken from its first readings; until then the horizon is the shortest.
 
+    The very first `settling_readings` are left out: an Adam that has seen few gradients makes longer steps than later.
     Readings that show no motion at all do not calibrate: it waits for more.
     """
 
-    def __init__(self, signal: str, *, calibration_readings: int = 10, **fields: Any) -> None:
+    def __init__(
+        self, signal: str, *, calibration_readings: int = 10, settling_readings: int = 0, **fields: Any
+    ) -> None:
         super().__init__()
         self._signal = signal
         self._wanted = calibration_readings
+        self._settling = settling_readings
         self._fields = fields
         self._first: list[float] = []
         self._adaptive = AdaptiveScaler(**fields)
@@ -39,7 +43,8 @@ class CalibratedScaler(HorizonScaler):
     @property
     def thresholds(self) -> tuple[float, float] | None:
         """(calm, volatile), once there are enough readings."""
-        return thresholds_from(self._first, self._signal) if len(self._first) >= self._wanted else None
+        settled = self._first[self._settling :]
+        return thresholds_from(settled, self._signal) if len(settled) >= self._wanted else None
 
     def horizon(self, progress: float) -> float:
         return self._adaptive.horizon(progress)

@@ -82,7 +82,7 @@ def effective_sample_size_of(sums: Tensor) -> Tensor:
         return torch.ones_like(total)
     if not torch.isfinite(sums).all():
         raise DivergedError("importance ratios are not finite: the policy has left the one that sampled")
-    return (total.square() / (number * squares)).clamp(1.0 / number, 1.0)
+    return (total.square() / (number * squares)).clamp(1.0 / number.item(), 1.0)
 
 
 @torch.no_grad()

@@ -2,7 +2,8 @@
 
     from swell.llm import GRPOConfig, GRPOTrainer
 
-in place of `from trl import GRPOConfig, GRPOTrainer`. Needs the extra `trl`; nothing else of Swell imports this package.
+in place of `from trl import GRPOConfig, GRPOTrainer`. Needs the extra `trl`. No other package imports this one; the
+command line does when it is asked to.
 """
 
 from importlib import import_module
@@ -24,7 +25,7 @@ _HOMES = {
     "token_ratios": "objective",
     "verl_policy_loss": "objective",
 }
-__all__ = sorted(_HOMES)
+__all__ = ["GRPOConfig", "GRPOTrainer", "ess_token_losses", "token_ratios", "verl_policy_loss"]
 
 
 def __getattr__(name: str) -> Any:

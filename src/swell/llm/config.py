@@ -1,20 +1,20 @@
 """The options that Swell adds to TRL's GRPOConfig, with their checks."""
 
+# ruff: noqa: RUF009  # _option is dataclasses.field under a shorter name
+
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from swell.errors import ConfigError
 
 try:
-    import trl
+    from trl.trainer.grpo_config import GRPOConfig as TRLConfig
 except ImportError as error:
     raise ConfigError('swell.llm needs TRL: pip install "swell-rl[trl]"') from error
 
-from swell.batch.calibration import CalibratedScaler
-from swell.batch.controller import BatchController
-from swell.batch.scalers import AdaptiveScaler, FixedScaler, HorizonScaler, RampScaler
-from swell.llm.moving_batch import BatchRule, MovingBatch, PromptStream, Shape
+from swell.llm.moving_batch import BatchRule
 
 ESSScope = Literal["step", "micro-batch"]
 BatchScaler = Literal["none", "fixed", "ramp", "adaptive"]
@@ -29,11 +29,11 @@ def _option(default: Any, sentence: str) -> Any:
 
 
 @dataclass
-class GRPOConfig(trl.GRPOConfig):
+class GRPOConfig(TRLConfig):
     """TRL's GRPOConfig with `loss_type="ess"` and a batch that moves. Every option of TRL keeps its meaning.
 
-    Without a `batch_scaler` the loop is TRL's own. With one, TRL's `gradient_accumulation_steps`, `steps_per_generation`
-    and `generation_batch_size` say how the run begins.
+    Without a `batch_scaler` the loop is TRL's own. With one, TRL's `gradient_accumulation_steps`,
+    `steps_per_generation` and `generation_batch_size` say how the run begins.
     """
 
     loss_type: str = _option(
@@ -41,8 +41,8 @@ class GRPOConfig(trl.GRPOConfig):
     )
     disable_dropout: bool | None = _option(
         None,
-        "Train without dropout. By default on with loss_type ess and with a measured batch, where dropout would make "
-        "fresh data look stale; off otherwise, as in TRL.",
+        "Train without dropout. By default on with loss_type ess, where dropout makes fresh data look stale; off "
+        "otherwise, as in TRL.",
     )
     ess_scope: ESSScope = _option(
         "step",
@@ -75,7 +75,8 @@ class GRPOConfig(trl.GRPOConfig):
     signal: SignalName = _option("kl_divergence", "What is measured of an update to decide on the batch.")
     calm_reading: str | float = _option(
         "auto",
-        "Readings at or below it (effective_sample_size: above) ask for the largest batch. auto: a tenth of volatile_reading.",
+        "Readings at or below it (effective_sample_size: above) ask for the largest batch. auto: a tenth of "
+        "volatile_reading, in KL divergence.",
     )
     volatile_reading: str | float = _option(
         "auto",
@@ -84,6 +85,9 @@ class GRPOConfig(trl.GRPOConfig):
     )
     calibration_readings: int = _option(
         10, "Readings that auto thresholds are taken from; the batch stays small until then."
+    )
+    settling_readings: int = _option(
+        0, "Readings before those, which are ignored: a fresh Adam makes longer steps than it will."
     )
     smoothing: float = _option(0.1, "How far each reading moves the batch towards its target; 1 jumps.")
     history: int = _option(1, "Readings averaged before they count. More is steadier and slower.")
@@ -101,12 +105,13 @@ class GRPOConfig(trl.GRPOConfig):
     )
     regenerate_below_ess: float | None = _option(
         None,
-        "End a generation as soon as an update saw an effective sample size below this; its updates are then an upper bound.",
+        "End a generation as soon as an update saw an effective sample size below this; the number of updates that the "
+        "other options make of it is then the most that there are.",
     )
 
     def __post_init__(self) -> None:
         if self.disable_dropout is None:
-            self.disable_dropout = self.loss_type == "ess" or self.batch_scaler == "adaptive"
+            self.disable_dropout = self.loss_type == "ess"  # pyright: ignore[reportIncompatibleVariableOverride]
         self.calm_reading = _threshold(self.calm_reading)
         self.volatile_reading = _threshold(self.volatile_reading)
         super().__post_init__()
@@ -122,7 +127,13 @@ class GRPOConfig(trl.GRPOConfig):
             for name, kind in choices.items()
             if getattr(self, name) not in get_args(kind)
         ]
-        least = {"calibration_readings": 1, "history": 1, "probe_completions": 1, "measure_every": 0}
+        least = {
+            "calibration_readings": 1,
+            "history": 1,
+            "probe_completions": 1,
+            "measure_every": 0,
+            "settling_readings": 0,
+        }
         for name, bound in least.items():
             if getattr(self, name) < bound:
                 faults.append(f"{name} must be a whole number of at least {bound}, got {getattr(self, name)!r}")
@@ -137,100 +148,50 @@ class GRPOConfig(trl.GRPOConfig):
         return faults
 
     def _contradictions(self) -> list[str]:
-        faults: list[str] = []
-        if self.loss_type == "ess":
-            if self.importance_sampling_level != "token":
-                faults.append(
-                    "loss_type ess weighs every token by its own ratio: importance_sampling_level must be token, got "
-                    f"{self.importance_sampling_level!r}"
-                )
-            if self.use_vllm and self.vllm_importance_sampling_correction:
-                faults.append(
-                    "loss_type ess corrects for the sampler itself, and with vllm_importance_sampling_correction every "
-                    "token would be weighted twice: set it to False"
-                )
-            if getattr(self, "use_liger_kernel", False):
-                faults.append("loss_type ess cannot go through Liger's fused loss: set use_liger_kernel to False")
-        elif self.regenerate_below_ess is not None:
-            faults.append("regenerate_below_ess goes by the e of loss_type ess, and this run has none")
-        if self.batch_scaler == "adaptive" and self.measure_every == 0:
-            faults.append("batch_scaler adaptive follows readings: measure_every must be at least 1")
-        if (self.calm_reading == "auto") != (self.volatile_reading == "auto"):
-            faults.append("calm_reading and volatile_reading must both be auto or both be given")
-        elif self.calm_reading == self.volatile_reading != "auto":
-            faults.append(f"calm_reading must differ from volatile_reading, got {self.calm_reading} for both")
-        if self.batch_scaler == "none":
-            needing = (
-                "min_generation_batch_size",
-                "max_generation_batch_size",
-                "total_completions",
-                "regenerate_below_ess",
+        return [*self._faults_of_the_objective(), *self._faults_of_readings(), *self._faults_of_the_batch()]
+
+    def _faults_of_the_objective(self) -> Iterator[str]:
+        if self.loss_type != "ess":
+            if self.regenerate_below_ess is not None:
+                yield "regenerate_below_ess goes by the e of loss_type ess, and this run has none"
+            return
+        if self.importance_sampling_level != "token":
+            yield (
+                "loss_type ess weighs every token by its own ratio: importance_sampling_level must be token, got "
+                f"{self.importance_sampling_level!r}"
             )
-            faults += [
-                f"{name} needs a batch_scaler; fixed keeps the batch as it is"
-                for name in needing
-                if getattr(self, name) is not None
-            ]
-            if self.invariance == "on":
-                faults.append("invariance needs a batch_scaler; fixed keeps the batch as it is")
-        elif self.steps_per_generation % self.gradient_accumulation_steps:
-            faults.append(
+        if self.use_vllm and self.vllm_importance_sampling_correction:
+            yield (
+                "loss_type ess corrects for the sampler itself, and with vllm_importance_sampling_correction every "
+                "token would be weighted twice: set it to False"
+            )
+        if getattr(self, "use_liger_kernel", False):  # older versions of TRL have it
+            yield "loss_type ess cannot go through Liger's fused loss: set use_liger_kernel to False"
+
+    def _faults_of_readings(self) -> Iterator[str]:
+        if self.batch_scaler == "adaptive" and self.measure_every == 0:
+            yield "batch_scaler adaptive follows readings: measure_every must be at least 1"
+        if (self.calm_reading == "auto") != (self.volatile_reading == "auto"):
+            yield "calm_reading and volatile_reading must both be auto or both be given"
+        elif self.calm_reading == self.volatile_reading != "auto":
+            yield f"calm_reading must differ from volatile_reading, got {self.calm_reading} for both"
+
+    def _faults_of_the_batch(self) -> Iterator[str]:
+        given = [name for name in ("min_generation_batch_size", "max_generation_batch_size") if getattr(self, name)]
+        if self.batch_scaler == "none":
+            given += [name for name in ("total_completions", "regenerate_below_ess") if getattr(self, name) is not None]
+            given += ["invariance"] if self.invariance == "on" else []
+            yield from (f"{name} needs a batch_scaler; fixed keeps the batch as it is" for name in given)
+            return
+        if self.batch_scaler == "fixed":
+            yield from (
+                f"{name} is not read by batch_scaler fixed; its batch is generation_batch_size" for name in given
+            )
+        if cast(int, self.steps_per_generation) % self.gradient_accumulation_steps:
+            yield (
                 "a moving batch makes whole updates of a generation: steps_per_generation must be a multiple of "
                 f"gradient_accumulation_steps, got {self.steps_per_generation} and {self.gradient_accumulation_steps}"
             )
-        return faults
-
-    def shape(self) -> Shape:
-        """How generations are cut, in the words of TRL's own options."""
-        return Shape(
-            slice_size=self.per_device_train_batch_size * self.world_size,
-            num_generations=self.num_generations,
-            rule=self.batch_rule,
-            updates_per_pass=self.steps_per_generation // self.gradient_accumulation_steps,
-            slices_per_update=self.gradient_accumulation_steps,
-            passes=self.num_iterations,
-        )
-
-    def moving_batch(self, num_prompts: int) -> MovingBatch:
-        """The plan of a run over a dataset of so many prompts."""
-        shape = self.shape()
-        controller = BatchController(scaler=self._scaler(shape))
-        prompts = PromptStream(num_prompts, self.seed, self.shuffle_dataset is not False)
-        return MovingBatch(shape, controller, prompts, self.total_completions or self._completions_of_trl(num_prompts))
-
-    def slice_range(self, shape: Shape) -> tuple[int, int]:
-        """The smallest and the largest generation, in slices."""
-        if self.batch_scaler == "fixed":
-            size = shape.slices("generation_batch_size", self.generation_batch_size)
-            return size, size
-        least = shape.slices("min_generation_batch_size", self.min_generation_batch_size or self.generation_batch_size)
-        most = shape.slices(
-            "max_generation_batch_size", self.max_generation_batch_size or GROWTH * least * shape.slice_size
-        )
-        if least > most:
-            raise ConfigError(
-                "min_generation_batch_size must be at most max_generation_batch_size, got "
-                f"{least * shape.slice_size} and {most * shape.slice_size}"
-            )
-        return least, most
-
-    def _scaler(self, shape: Shape) -> HorizonScaler:
-        least, most = self.slice_range(shape)
-        if self.batch_scaler == "fixed":
-            return FixedScaler(horizon=least)
-        if self.batch_scaler == "ramp":
-            return RampScaler(ramp_horizons=(least, most))
-        fields: dict[str, Any] = {"min_horizon": least, "max_horizon": most, "smoothing": self.smoothing}
-        fields["history"] = self.history
-        if self.calm_reading == "auto":
-            return CalibratedScaler(self.signal, calibration_readings=self.calibration_readings, **fields)
-        return AdaptiveScaler(calm_reading=self.calm_reading, volatile_reading=self.volatile_reading, **fields)
-
-    def _completions_of_trl(self, num_prompts: int) -> int:
-        if self.max_steps > 0:
-            updates = self.steps_per_generation // self.gradient_accumulation_steps * self.num_iterations
-            return math.ceil(self.max_steps / updates) * self.generation_batch_size
-        return math.ceil(self.num_train_epochs * num_prompts) * self.num_generations
 
 
 def _threshold(value: Any) -> Any:

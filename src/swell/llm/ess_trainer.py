@@ -2,11 +2,12 @@
 
 import inspect
 import math
+from collections import defaultdict
 from typing import Any, cast
 
 import torch
-import trl
 from torch import Tensor
+from trl.trainer.grpo_trainer import GRPOTrainer as TRLTrainer
 
 from swell.batch.signals import effective_sample_size_of
 from swell.llm.config import GRPOConfig
@@ -16,7 +17,7 @@ Inputs = dict[str, Any]
 """What TRL hands to a loss: the tensors of one micro-batch, by name."""
 
 
-class ESSTrainer(trl.GRPOTrainer):
+class ESSTrainer(TRLTrainer):
     """TRL's trainer with one more loss; all others are as they were.
 
     TRL's cispo computes −sg(min(ρ, epsilon_high))·A·log π and reads both `epsilon_high` and the old log-probs *after*
@@ -24,6 +25,12 @@ class ESSTrainer(trl.GRPOTrainer):
     """
 
     args: GRPOConfig
+    model: Any
+    optimizer: Any
+    lr_scheduler: Any
+    train_dataset: Any
+    accelerator: Any
+    _buffered_inputs: Any
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
@@ -34,6 +41,16 @@ class ESSTrainer(trl.GRPOTrainer):
         """e of the newest optimizer step."""
         if self.args.loss_type == "ess":
             self.loss_type = "cispo"
+
+    @property
+    def train_metrics(self) -> defaultdict[str, list[float]]:
+        """What TRL will log next, averaged."""
+        return self._metrics["train"]
+
+    @property
+    def buffered_inputs(self) -> list[Inputs]:
+        """The micro-batches of the newest generation."""
+        return self._buffered_inputs
 
     @property
     def uses_ess(self) -> bool:
@@ -69,7 +86,11 @@ class ESSTrainer(trl.GRPOTrainer):
     @property
     def updates_per_generation(self) -> int:
         """At most; where a generation ends within an optimizer step, as many as it takes part in."""
-        return math.ceil(self.args.steps_per_generation * self.num_iterations / self.args.gradient_accumulation_steps)
+        return math.ceil(self._slices_per_generation * self.num_iterations / self.args.gradient_accumulation_steps)
+
+    @property
+    def _slices_per_generation(self) -> int:
+        return cast(int, self.args.steps_per_generation)  # TRL sets it where the user did not
 
     def _truncates_sampling(self) -> bool:
         args = self.args
@@ -115,9 +136,9 @@ class ESSTrainer(trl.GRPOTrainer):
     def _set_pool(self, sums: Tensor) -> None:
         total, _, number = pool = self.accelerator.reduce(sums, reduction="sum")
         self.last_ess = effective_sample_size_of(pool).item()
-        self._metrics["train"]["ess"].append(self.last_ess)
+        self.train_metrics["ess"].append(self.last_ess)
         if number > 0:
-            self._metrics["train"]["ess/ratio_mean"].append((total / number).item())
+            self.train_metrics["ess/ratio_mean"].append((total / number).item())
 
     @torch.no_grad()
     def _pool_the_step(self, model: Any) -> None:
@@ -133,8 +154,9 @@ class ESSTrainer(trl.GRPOTrainer):
 
     def _coming_micro_batches(self) -> list[Inputs]:
         """Those of this optimizer step that are generated already; where it reaches into the next generation, that part
-        gets an e of its own."""
-        per_generation = self.args.steps_per_generation
+        gets an e of its own.
+        """
+        per_generation = self._slices_per_generation
         until_next = per_generation * self.num_iterations - self._step % (per_generation * self.num_iterations)
         accumulated = self._step % self.current_gradient_accumulation_steps
         count = min(self.current_gradient_accumulation_steps - accumulated, until_next)
@@ -152,7 +174,7 @@ class ESSTrainer(trl.GRPOTrainer):
 
     def _token_normalizer(self, inputs: Inputs) -> Tensor:
         """What TRL divides the sum over a micro-batch's tokens by: those of the optimizer step, per process."""
-        share = self.current_gradient_accumulation_steps / self.args.steps_per_generation
+        share = self.current_gradient_accumulation_steps / self._slices_per_generation
         return inputs["num_items_in_batch"].clamp(min=1.0) / self.accelerator.num_processes * share
 
     @torch.no_grad()
@@ -160,8 +182,8 @@ class ESSTrainer(trl.GRPOTrainer):
         pull = ratios.pull()
         counts = torch.stack([ratios.num_capped(self.last_ess).to(pull), pull, ratios.known.sum().to(pull)])
         capped, pull, known = self.accelerator.reduce(counts, reduction="sum")
-        self._metrics["train"]["ess/capped_share"].append((capped / known.clamp(min=1.0)).item())
-        self._metrics["train"]["ess/pull"].append(((1.0 - self.last_ess) * pull / known.clamp(min=1.0)).item())
+        self.train_metrics["ess/capped_share"].append((capped / known.clamp(min=1.0)).item())
+        self.train_metrics["ess/pull"].append(((1.0 - self.last_ess) * pull / known.clamp(min=1.0)).item())
 
 
 def behavior_log_probs(inputs: Inputs) -> Tensor | None:

@@ -1,7 +1,7 @@
 """The ESS objective on tokens (arXiv 2605.12380): tensors in, tensors out; no trainer, no language model.
 
-Shapes are [B, T] for B completions of at most T tokens. `mask` is 1 on tokens that were sampled and count. `log_probs` ℓ of
-the policy in training; `behavior_log_probs` ℓ_b of whatever sampled the token, NaN where nobody knows.
+Shapes are [B, T] for B completions of at most T tokens. `mask` is 1 on tokens that were sampled and count. `log_probs`
+are ℓ of the policy in training; `behavior_log_probs` ℓ_b of whatever sampled the token, NaN where nobody knows.
 """
 
 from collections.abc import Callable
