@@ -7,6 +7,7 @@ import torch
 import trl
 from tests.support.small_llm import config, largest_difference, make_trainer, weights
 
+from swell.errors import ConfigError
 from swell.llm.ess_trainer import counted_tokens, full_sequences
 
 
@@ -210,6 +211,13 @@ def test_the_first_line_says_whether_e_can_differ_from_one(changes, words, tmp_p
 def test_what_does_not_go_together_is_refused(changes, words, tmp_path):
     with pytest.raises(Exception, match=words):
         config(tmp_path, loss_type="ess", **changes)
+
+
+def test_a_loss_that_trl_does_not_have_is_refused_before_anything_is_sampled(tmp_path, warm_model):
+    with pytest.raises(
+        ConfigError, match=r"loss_type must be one of bnpo, cispo, dapo, dr_grpo, ess, grpo, .*got 'gppo'"
+    ):
+        make_trainer(tmp_path, warm_model, loss_type="gppo")
 
 
 def test_a_config_of_trl_itself_is_named(tmp_path, warm_model):

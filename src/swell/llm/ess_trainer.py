@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import re
 from collections import defaultdict
 from typing import Any, cast
 
@@ -10,6 +11,7 @@ from torch import Tensor
 from trl.trainer.grpo_trainer import GRPOTrainer as TRLTrainer
 
 from swell.batch.signals import effective_sample_size_of
+from swell.errors import ConfigError
 from swell.llm.config import GRPOConfig
 from swell.llm.objective import Ratios, token_ratios
 
@@ -32,8 +34,9 @@ class ESSTrainer(TRLTrainer):
     accelerator: Any
     _buffered_inputs: Any
 
-    def __init__(self, *arguments: Any, **keywords: Any) -> None:
-        super().__init__(*arguments, **keywords)
+    def __init__(self, model: Any, reward_funcs: Any, args: GRPOConfig, *more: Any, **keywords: Any) -> None:
+        require_loss(args.loss_type)
+        super().__init__(model, reward_funcs, args, *more, **keywords)
         self._inputs: Inputs | None = None  # of the micro-batch whose loss is being computed
         self._ratios: Ratios | None = None  # of its tokens
         self._micro_batches_pooled = 0  # how many are still to come of those that the newest e was taken of
@@ -184,6 +187,17 @@ class ESSTrainer(TRLTrainer):
         capped, pull, known = self.accelerator.reduce(counts, reduction="sum")
         self.train_metrics["ess/capped_share"].append((capped / known.clamp(min=1.0)).item())
         self.train_metrics["ess/pull"].append(((1.0 - self.last_ess) * pull / known.clamp(min=1.0)).item())
+
+
+def require_loss(name: str) -> None:
+    """TRL has no list of its losses and would refuse one only after the first generation: so its code is read."""
+    known = {"ess", *re.findall(r'"(\w+)"', " ".join(re.findall(r"loss_type (?:==|in) .*", _source_of_losses())))}
+    if name not in known:
+        raise ConfigError(f"loss_type must be one of {', '.join(sorted(known))}, got {name!r}")
+
+
+def _source_of_losses() -> str:
+    return inspect.getsource(TRLTrainer._compute_loss)  # pyright: ignore[reportPrivateUsage]
 
 
 def behavior_log_probs(inputs: Inputs) -> Tensor | None:

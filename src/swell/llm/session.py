@@ -309,7 +309,9 @@ def make_display(description: Mapping[str, Any], directory: Path, total: int, qu
         scaler=config["batch_scaler"],
         least_batch=config["min_generation_batch_size" if moves else "generation_batch_size"],
         most_batch=config["max_generation_batch_size" if moves else "generation_batch_size"],
-        calibration_readings=config["calibration_readings"] if config["calm_reading"] == "auto" else 0,
+        calibration_readings=config["settling_readings"] + config["calibration_readings"]
+        if config["calm_reading"] == "auto"
+        else 0,
         run_directory=str(directory),
     )
     view = ModelView(header, RewardsSoFar(total))
