@@ -61,17 +61,18 @@ CARRIED_OVER = ("clip 0.2", "cispo 5", "ess", "ess without pull", "ess without c
 """To the second task, with 16 updates of each generation."""
 
 MOVING = {"max_generation_batch_size": 256, "min_generation_batch_size": 32}
+ADAPTIVE = {"batch_scaler": "adaptive", **MOVING}
 BATCHES = {
     "fixed 32": {"batch_scaler": "fixed", "measure_every": 0},
     "fixed 64": {"batch_scaler": "fixed", "gradient_accumulation_steps": 2, "measure_every": 0},
     "fixed 128": {"batch_scaler": "fixed", "gradient_accumulation_steps": 4, "measure_every": 0},
     "fixed 256": {"batch_scaler": "fixed", "gradient_accumulation_steps": 8, "measure_every": 0},
     "ramp 32-256": {"batch_scaler": "ramp", "measure_every": 0, **MOVING},
-    "adaptive KL": {"batch_scaler": "adaptive", **MOVING},
-    "adaptive ESS": {"batch_scaler": "adaptive", "signal": "effective_sample_size", **MOVING},
-    "adaptive divergence": {"batch_scaler": "adaptive", "signal": "behavioral_divergence", **MOVING},
-    "adaptive KL, settled": {"batch_scaler": "adaptive", "settling_readings": 10, **MOVING},
-    "adaptive KL, uncorrected": {"batch_scaler": "adaptive", "reading_correction": "none", **MOVING},
+    "adaptive KL": {**ADAPTIVE, "settling_readings": 0},
+    "adaptive ESS": {**ADAPTIVE, "settling_readings": 0, "signal": "effective_sample_size"},
+    "adaptive divergence": {**ADAPTIVE, "settling_readings": 0, "signal": "behavioral_divergence"},
+    "adaptive KL, uncorrected": {**ADAPTIVE, "settling_readings": 0, "reading_correction": "none"},
+    "adaptive KL, settled": ADAPTIVE,
 }
 TOTAL = 12_800
 

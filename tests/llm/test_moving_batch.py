@@ -165,6 +165,17 @@ def test_the_horizon_waits_for_the_thresholds_and_follows_them():
     assert again.horizon(0.0) == scaler.horizon(0.0) and again.thresholds == scaler.thresholds
 
 
+def test_readings_of_an_unsettled_optimizer_are_left_out():
+    scaler = CalibratedScaler(
+        "kl_divergence", calibration_readings=3, settling_readings=2, min_horizon=1, max_horizon=9, smoothing=1.0
+    )
+    for reading in (5.0, 4.0, 0.1, 0.2):
+        scaler.adjust(reading)
+    assert scaler.thresholds is None
+    scaler.adjust(0.3)
+    assert scaler.thresholds == pytest.approx((0.02, 0.2)) and scaler.horizon(0.0) == 1.0
+
+
 # Corrections.
 
 

@@ -76,7 +76,13 @@ def test_two_processes_equal_one_with_twice_the_micro_batch(directory):
 
 def test_two_processes_agree_on_every_size_of_an_adaptive_run(directory):
     shared = {"batch_scaler": "adaptive", "max_generation_batch_size": 64, "total_completions": 320}
-    shared |= {"calibration_readings": 2, "smoothing": 0.5, "per_device_train_batch_size": 8, "loss_type": "ess"}
+    shared |= {
+        "calibration_readings": 2,
+        "settling_readings": 0,
+        "smoothing": 0.5,
+        "per_device_train_batch_size": 8,
+        "loss_type": "ess",
+    }
     (first, weights), (second, same) = train_on(2, directory, False, num_iterations=2, **shared)
     assert first["moving"] == second["moving"] and first["moving"]["generated"] >= 320
     assert len(set(first["sizes"])) > 1

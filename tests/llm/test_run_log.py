@@ -22,6 +22,7 @@ ADAPTIVE = {
     "max_generation_batch_size": 64,
     "num_iterations": 2,
     "calibration_readings": 2,
+    "settling_readings": 0,
     "smoothing": 0.5,
     "total_completions": 256,
     "checkpoints": 4,

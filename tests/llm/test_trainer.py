@@ -127,6 +127,7 @@ ADAPTIVE = {
     "max_generation_batch_size": 64,
     "total_completions": 640,
     "calibration_readings": 2,
+    "settling_readings": 0,
     "smoothing": 0.5,
 }
 

@@ -87,7 +87,7 @@ class GRPOConfig(TRLConfig):
         10, "Readings that auto thresholds are taken from; the batch stays small until then."
     )
     settling_readings: int = _option(
-        0, "Readings before those, which are ignored: a fresh Adam makes longer steps than it will."
+        10, "Readings before those, which are ignored: a fresh Adam makes longer steps than it will later."
     )
     smoothing: float = _option(0.1, "How far each reading moves the batch towards its target; 1 jumps.")
     history: int = _option(1, "Readings averaged before they count. More is steadier and slower.")
