@@ -35,7 +35,8 @@ def objectives(rows, path):
 
 def batches(rows, path):
     """Accuracy at equal completions and at equal time, and the differences to the best fixed batch, seed by seed."""
-    names, seeds = unique(rows, "variant"), unique(rows, "seed")
+    names = unique(rows, "variant")
+    seeds = [s for s in unique(rows, "seed") if {r["variant"] for r in rows if r["seed"] == s} == set(names)]
     runs = {
         (name, seed): sorted(
             (row for row in rows if row["variant"] == name and row["seed"] == seed), key=lambda row: row["completions"]
@@ -105,7 +106,7 @@ def confounds(rows, path):
     """Readings as measured and as corrected, by learning rate and batch."""
     rates, sizes = sorted(unique(rows, "learning_rate")), sorted(unique(rows, "batch"))
     panels = []
-    print(f"\nnoise scale of the gradient: {cell(values(rows, 'noise_scale'), 0)} completions")
+    print(f"\nnoise scale of the gradient: median {np.median(values(rows, 'noise_scale')):.0f} completions")
     for signal in unique(rows, "signal"):
         lines = []
         for rate in rates:
