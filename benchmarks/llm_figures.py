@@ -125,7 +125,7 @@ def confounds(rows, path):
             for rate in rates
         }
         panels.append((f"KL reading of a policy that does not change, {kind}", "batch", "KL", sizes, series))
-    draw(panels, path)
+    draw(panels, path, bottom=0.0)
 
 
 def main():

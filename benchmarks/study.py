@@ -190,8 +190,11 @@ def table(header, lines):
     return "\n".join(["", rows[0], "|" + "---|" * len(header), *rows[1:]])
 
 
-def draw(panels, path):
-    """Means with their intervals. A panel has a title, axis labels, ticks, and the numbers at each tick, by series."""
+def draw(panels, path, bottom=None):
+    """Means with their intervals. A panel has a title, axis labels, ticks, and the numbers at each tick, by series.
+
+    Panels with series of their own get a legend of their own.
+    """
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(1, len(panels), figsize=(5.5 * len(panels), 4), squeeze=False, layout="constrained")
@@ -204,7 +207,9 @@ def draw(panels, path):
             axis.errorbar(places, mean[known], error, marker="o", capsize=3, linewidth=1.2, label=name)
         axis.set_xticks(range(len(ticks)), ticks)
         axis.set(title=title, xlabel=xlabel, ylabel=ylabel)
-    axes[0, 0].legend(fontsize=8)
+        axis.set_ylim(bottom=bottom)
+        if axis is axes[0, 0] or series.keys() != panels[0][-1].keys():
+            axis.legend(fontsize=8)
     figure.savefig(path, dpi=110)
 
 
