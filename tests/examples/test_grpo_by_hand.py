@@ -15,7 +15,6 @@ sys.path.insert(0, str(EXAMPLES))
 import grpo_by_hand  # noqa: E402
 
 
-@pytest.mark.portable
 def test_it_learns(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["grpo_by_hand.py", "--generations", "40"])
     assert grpo_by_hand.main() > 0.3  # it starts near 0.22
