@@ -2,15 +2,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help train test test-portable test-slow lint check bench format docs docs-serve clean
+.PHONY: help train test test-llm test-portable test-slow lint check bench format docs docs-serve clean
 
 help:
 	@echo "make train      set up and train PQN with an adaptive batch on CartPole-v1 until it is solved, with a report"
-	@echo "make test       set up everything and run the tests"
+	@echo "make test       set up everything and run the tests, but for those of language models"
+	@echo "make test-llm   those of language models, which take TRL some minutes of their own"
 	@echo "make test-portable  those of numbers and of learning, under older instruction sets of the processor"
 	@echo "make test-slow  the long evidence: hundreds of kills, learning on several seeds"
 	@echo "make lint       format, lint and types"
-	@echo "make check      make lint, then make test"
+	@echo "make check      make lint, make test and make test-llm"
 	@echo "make bench      speed and memory beside others and beside the limit, into docs/results/speed.md; 15 minutes"
 	@echo "make format     apply the formatter"
 	@echo "make docs       the documentation as a site, into site/; a broken link is an error"
@@ -41,7 +42,10 @@ train: .venv/ready
 
 # -rfEs: what failed and what was skipped, and why, in a line each at the end.
 test: .venv/ready-to-test
-	$(BIN)/python -m pytest -n 2 -m "not slow" -rfEs
+	$(BIN)/python -m pytest -n 2 -m "not slow" -rfEs --ignore=tests/llm
+
+test-llm: .venv/ready-to-test
+	$(BIN)/python -m pytest -n 2 -m "not slow" -rfEs tests/llm
 
 # With the oldest instruction set of torch and oneDNN, and with that of most processors; `make test` has all of this one's.
 test-portable: .venv/ready-to-test
@@ -60,7 +64,7 @@ lint: .venv/ready-to-test
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 
-check: lint test
+check: lint test test-llm
 
 # BENCH="--only atari" and the like go to the benchmark; `python -m benchmarks.speed --help` lists its options.
 bench: .venv/ready-to-bench
