@@ -189,7 +189,12 @@ def test_the_demo_learns_reports_and_can_be_resumed(tmp_path, monkeypatch, capsy
     monkeypatch.setattr(swell.llm.demo, "WARM_STEPS", 5)
     monkeypatch.setattr(swell.llm.session, "FRESH_PROBLEMS", 50)
     monkeypatch.chdir(tmp_path)
-    assert swell_llm("demo", "--out", "demo", "--total-completions", 96, "--calibration-readings", 2) == 0
+    assert (
+        swell_llm(
+            "demo", "--out", "demo", "--total-completions", 96, "--calibration-readings", 2, "--settling-readings", 0
+        )
+        == 0
+    )
     said = capsys.readouterr().out
     assert "calibrating: 1 of 2 readings, batch 32 until then" in said
     assert "report: demo/report.html" in said and (tmp_path / "demo" / "report.html").stat().st_size > 1000
