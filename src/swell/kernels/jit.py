@@ -1,0 +1,59 @@
+"""How kernels are compiled, and where their machine code is kept.
+
+Importing this imports numba, which takes half a second: only modules of kernels do, and those only once one is wanted.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+OPTIONS: dict[str, Any] = {
+    "error_model": "numpy",  # with Python's check of every division nothing is vectorised
+    "fastmath": {"contract", "reassoc", "nsz"},  # sums in any order, but infinities and NaN stay what they are
+    "nogil": True,
+}
+
+
+def kernel(function: Function) -> Function:
+    """Compiles a function at its first call, once for each set of argument types; the machine code is kept on disk."""
+    with _cached_in(cache_directory()):
+        try:
+            return numba.njit(cache=True, **OPTIONS)(function)  # pyright: ignore[reportReturnType]
+        except RuntimeError:  # there is no place on this machine that it may write to
+            return numba.njit(**OPTIONS)(function)  # pyright: ignore[reportReturnType]
+
+
+def cache_directory() -> Path:
+    """A directory of its own for each state of the source.
+
+    By itself numba would not notice that a function which a kernel calls was changed in another file, and would go on
+    with its old code.
+    """
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    root = numba.config.CACHE_DIR or Path(home) / "swell"  # pyright: ignore[reportAttributeAccessIssue]
+    return Path(root) / _state_of_the_source()
+
+
+def _state_of_the_source() -> str:
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return f"kernels-{digest.hexdigest()[:16]}"
+
+
+@contextmanager
+def _cached_in(directory: Path) -> Generator[None]:
+    """numba asks for its cache directory when a function is decorated; what others decorate stays where it was."""
+    before = numba.config.CACHE_DIR  # pyright: ignore[reportAttributeAccessIssue]
+    numba.config.CACHE_DIR = str(directory)  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        yield
+    finally:
+        numba.config.CACHE_DIR = before  # pyright: ignore[reportAttributeAccessIssue]
