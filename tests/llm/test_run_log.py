@@ -1,18 +1,22 @@
 """The run directory of a language-model run: what is in its files, and that a kill costs none of it."""
 
 import json
+import re
 import signal
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from full_disk import files_limited_to
 from kill import kill_at
 from llm_commands import in_child, make_sources, rows_without_clocks, swell_llm, train_arguments
 from safetensors.torch import load_file
 from small_llm import make_trainer
 
 from swell.llm import run_log
-from swell.llm.run_log import RunLog, final_reward, newest_checkpoint
+from swell.llm.checkpoints import SEAL_NAME, newest_checkpoint
+from swell.llm.description import describe_run
+from swell.llm.run_log import RunLog, final_reward
 from swell.report.records import read_run
 from swell.runs.run_directory import RunLock, read_jsonl
 
@@ -98,7 +102,7 @@ def test_a_run_that_was_killed_goes_on_to_the_same_weights_and_rows(options, sou
 
     def killed_before_its_second_seal():
         def dies(path, payload):
-            if path.name == run_log.SEAL_NAME and any((sources / "killed").glob(f"*/{path.name}")):
+            if path.name == SEAL_NAME and any((sources / "killed").glob(f"*/{path.name}")):
                 kill_at(run_log, "write_json_atomic", 1, "before")
                 run_log.write_json_atomic(path, payload)
             original(path, payload)
@@ -108,7 +112,7 @@ def test_a_run_that_was_killed_goes_on_to_the_same_weights_and_rows(options, sou
 
     assert in_child(killed_before_its_second_seal) == -signal.SIGKILL
     torn = max((sources / "killed").glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
-    assert not (torn / run_log.SEAL_NAME).exists()
+    assert not (torn / SEAL_NAME).exists()
     before = read_jsonl(sources / "killed" / "metrics.jsonl")
     assert swell_llm("resume", "killed", "--quiet") == 0
     whole, resumed = weights_of(sources / "whole"), weights_of(sources / "killed")
@@ -132,7 +136,7 @@ def test_a_signal_saves_between_generations_and_exits_with_its_code(sources, mon
     assert swell_llm(*train_arguments(**ADAPTIVE)) == 128 + signal.SIGTERM
     assert "swell: stopped at 32 completions; go on with `swell llm resume run`" in capsys.readouterr().err
     assert json.loads((sources / "run" / "summary.json").read_text())["status"] == "interrupted"
-    assert (sources / "run" / "checkpoint-4" / run_log.SEAL_NAME).exists()
+    assert (sources / "run" / "checkpoint-4" / SEAL_NAME).exists()
     monkeypatch.undo()
     monkeypatch.chdir(sources)
     assert swell_llm("resume", "run") == 0
@@ -181,9 +185,34 @@ def test_the_final_reward_weighs_the_last_tenth_of_completions():
 
 def test_it_is_a_callback_for_a_trainer_of_ones_own(tmp_path, warm_model):
     trainer = make_trainer(tmp_path, warm_model, batch_scaler="fixed", max_steps=2)
-    log = RunLog(trainer, tmp_path, run_log.describe_run(trainer, trainer.args, {"env": "sorting"}))
+    log = RunLog(trainer, tmp_path, describe_run(trainer, trainer.args, {"env": "sorting"}))
     trainer.add_callback(log)
     trainer.train()
     log.finish("done")
     record = read_run(tmp_path)
     assert record.status == "done" and record.env == "sorting" and record.clock == 32
+
+
+@pytest.mark.parametrize("room", [100_000, 600_000], ids=["weights", "optimizer"])
+def test_a_disk_that_is_full_is_one_line_and_the_run_goes_on_from_the_checkpoint_before(sources, room, capfd):
+    """Files of more than `room` bytes cannot be written: the model has 540,000, its optimizer's state twice as many."""
+
+    def work():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        with files_limited_to(room):
+            return swell_llm(*train_arguments(**ADAPTIVE))
+
+    assert in_child(work) == 5
+    last = capfd.readouterr().err.splitlines()[-1]
+    assert last.startswith("swell: cannot write a checkpoint into 'run': ")
+    assert json.loads((sources / "run" / "summary.json").read_text())["status"] == "failed"
+    assert newest_checkpoint(sources / "run", moves=True) is None
+    assert swell_llm("resume", "run", "--quiet") == 0
+    assert swell_llm(*train_arguments("whole", **ADAPTIVE)) == 0
+    assert rows_without_clocks(sources / "run") == rows_without_clocks(sources / "whole")
+
+
+def test_every_name_that_a_run_writes_is_in_the_glossary():
+    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+    explained = set(re.findall(r"^\| `(\w+)` \|", page.partition("## Language-model runs")[2], flags=re.MULTILINE))
+    assert explained >= ALWAYS | OF_ESS | OF_A_MOVING_BATCH | SOMETIMES

@@ -46,8 +46,9 @@ def main(arguments: list[str]) -> None:
 
 def train(arguments: list[str]) -> None:
     require_trl()
+    from swell.llm.model_run import asked_run
     from swell.llm.options import parse
-    from swell.llm.session import asked_run, start
+    from swell.llm.session import start
 
     asked = parse(arguments, "swell llm train", named=True)
     summary = start(asked_run(asked), asked.run.out, new=asked.run.new, quiet=asked.run.quiet)
@@ -85,8 +86,8 @@ def require_trl() -> None:
 
 def tell(summary: dict[str, Any], report: bool) -> None:
     """What a person wants to know at the end."""
+    from swell.llm.checkpoints import newest_checkpoint
     from swell.llm.panel import closing_words
-    from swell.llm.run_log import newest_checkpoint
     from swell.llm.session import is_first_process
     from swell.report.command import Report, report as write
     from swell.runs.run_directory import read_description, read_jsonl

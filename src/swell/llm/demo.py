@@ -5,18 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from swell.llm.model_run import MADE, ModelRun, Parts, make_config, with_usual
 from swell.llm.options import Asked
-from swell.llm.session import (
-    MADE,
-    ModelRun,
-    Parts,
-    begin,
-    hush,
-    make_config,
-    new_directory,
-    removed_on_failure,
-    with_usual,
-)
+from swell.llm.session import begin, hush, new_directory, removed_on_failure
 from swell.llm.tasks import SORTING, character_tokenizer, small_model, warm_start
 
 PROBLEMS = 2048

@@ -1,14 +1,8 @@
-"""A run directory for a trainer of TRL's kind: config.json, metrics.jsonl, evaluations.jsonl, summary.json, seals.
-
-A checkpoint is Hugging Face's own folder. The last file written into it is the seal: without one the folder may be half
-a checkpoint, and with it a resumed run knows how far its logs are true.
-"""
+"""A run directory for a trainer of TRL's kind: config.json, metrics.jsonl, evaluations.jsonl, summary.json, seals."""
 
 import contextlib
 import json
 import math
-import platform
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,15 +14,13 @@ from transformers import TrainerCallback
 
 from swell.display.console import Quiet
 from swell.display.sinks import Sink
-from swell.errors import DivergedError, StorageError, SwellError
+from swell.errors import DivergedError, StorageError
 from swell.learning.schedules import Every
-from swell.llm.config import GRPOConfig
-from swell.llm.trainer import STATE_NAME, GRPOTrainer
+from swell.llm.checkpoints import SEAL_NAME
+from swell.llm.trainer import GRPOTrainer
 from swell.memory.system import peak_memory_mb
-from swell.runs.run_directory import JsonLines, read_json, read_jsonl, write_json_atomic
-from swell.runs.start import VERSIONED, installed_versions
+from swell.runs.run_directory import JsonLines, read_jsonl, write_json_atomic
 
-SEAL_NAME = "swell_run.json"
 FINAL_SHARE = 0.1
 """Of a run's completions, whose rewards make its final reward."""
 METRICS = {
@@ -289,63 +281,3 @@ def final_reward(rows: list[dict[str, Any]]) -> float | None:
     before = [0, *(row["completions"] for row in rewarded)]
     weights = [max(0.0, row["completions"] - max(start, b)) for row, b in zip(rewarded, before, strict=False)]
     return sum(w * row["reward"] for w, row in zip(weights, rewarded, strict=True)) / sum(weights)
-
-
-def describe_run(trainer: GRPOTrainer, config: GRPOConfig, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of config.json. `config` is the user's own, which a moving batch changes in the trainer."""
-    options = {name: value for name, value in config.to_dict().items() if _is_json(value)}
-    names: dict[str, Any] = {"algorithm": config.loss_type, "scaler": config.batch_scaler}
-    if config.batch_scaler in ("ramp", "adaptive"):
-        names["min_generation_batch_size"] = config.min_generation_batch_size or config.generation_batch_size
-        names["max_generation_batch_size"] = trainer.args.generation_batch_size
-    return {
-        "kind": "llm",
-        "config": {**options, **names, **asked},
-        "network": describe_network(trainer.model),
-        "device": str(cast(Any, trainer).accelerator.device),
-        "threads": torch.get_num_threads(),
-        "machine": platform.machine(),
-        "versions": {
-            "python": platform.python_version(),
-            **installed_versions((*VERSIONED, "trl", "transformers", "accelerate", "peft", "vllm")),
-        },
-    }
-
-
-def describe_network(model: Any) -> str:
-    """Such as "Qwen2 · 133,696 parameters"."""
-    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
-    size = sum(parameter.numel() for parameter in model.parameters())
-    return f"{type(inner).__name__.removesuffix('ForCausalLM')} · {size:,} parameters"
-
-
-def newest_checkpoint(directory: Path, moves: bool) -> tuple[Path, dict[str, Any]] | None:
-    """The newest whole checkpoint of a run and its seal; `moves` where it must know a moving batch."""
-    for path in sorted(directory.glob("checkpoint-*"), key=_number, reverse=True):
-        needed = [SEAL_NAME, "trainer_state.json", *([STATE_NAME] if moves else [])]
-        with contextlib.suppress(SwellError):
-            seal, *_ = (read_json(path / name) for name in needed)
-            return path, seal
-    return None
-
-
-def remove_torn_checkpoints(directory: Path, newest: tuple[Path, dict[str, Any]] | None) -> list[str]:
-    """Those that a kill left unfinished, which would count as kept ones from now on; one line for each."""
-    last = _number(newest[0]) if newest else -1
-    torn = [path for path in directory.glob("checkpoint-*") if path.is_dir() and _number(path) > last]
-    for path in torn:
-        shutil.rmtree(path)
-    return [f"{path.name} was not finished and is removed" for path in torn]
-
-
-def _number(checkpoint: Path) -> int:
-    number = checkpoint.name.rpartition("-")[2]
-    return int(number) if number.isdecimal() else -1
-
-
-def _is_json(value: object) -> bool:
-    try:
-        json.dumps(value)
-    except (TypeError, ValueError):
-        return False
-    return True

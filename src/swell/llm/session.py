@@ -6,7 +6,7 @@ import shutil
 import signal
 import warnings
 from collections.abc import Generator, Mapping
-from dataclasses import MISSING, asdict, dataclass, fields, replace
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,15 +16,17 @@ import transformers
 
 from swell.display.console import make_console, patient_console, say
 from swell.display.sinks import Sink
-from swell.errors import ConfigError, DivergedError, OutOfMemoryError
-from swell.learning.optimize import is_out_of_memory
+from swell.errors import ConfigError
+from swell.llm.checkpoints import newest_checkpoint, remove_torn_checkpoints
 from swell.llm.config import GRPOConfig
-from swell.llm.options import Asked
+from swell.llm.description import describe_run
+from swell.llm.model_run import TASKS, ModelRun, Parts, make_config, one_line
 from swell.llm.panel import ModelHeader, ModelView, RewardsSoFar
-from swell.llm.run_log import RunLog, describe_run, newest_checkpoint, remove_torn_checkpoints
-from swell.llm.sources import load_prompts, require_model, reward_function
-from swell.llm.tasks import SORTING, accuracy
+from swell.llm.run_log import RunLog
+from swell.llm.sources import require_model
+from swell.llm.tasks import accuracy
 from swell.llm.trainer import GRPOTrainer
+from swell.runs.endings import told_endings
 from swell.runs.interrupt import InterruptedRunError, StopRequest
 from swell.runs.run_directory import (
     RunLock,
@@ -37,90 +39,8 @@ from swell.runs.run_directory import (
 )
 from swell.runs.start import differences
 
-USUAL: dict[str, Any] = {
-    "logging_steps": 1,
-    "save_strategy": "no",  # the run's own checkpoints are spread over its completions
-    "save_total_limit": 2,
-    "report_to": "none",
-    "disable_tqdm": True,
-}
-ON_CPU: dict[str, Any] = {"use_cpu": True, "bf16": False, "gradient_checkpointing": False}
 RESUME = "swell llm resume"
-TASKS = {SORTING.name: SORTING}
-MADE = {"model": "model", "dataset": "problems.jsonl"}
-"""What a demo makes for itself, in its own directory."""
 FRESH_PROBLEMS = 1000
-
-
-@dataclass(frozen=True)
-class ModelRun:
-    """What makes a run, and all that it takes to make it again."""
-
-    name: str
-    """Of the task, for people."""
-    model: str
-    dataset: str
-    reward: tuple[str, ...]
-    config: dict[str, Any]
-    """Fields of GRPOConfig; the others have its defaults."""
-    eval_dataset: str | None = None
-    label: str | None = None
-    checkpoints: int = 0
-    task: str | None = None
-    """Of a demo, one of TASKS: there are fresh problems to evaluate on."""
-
-    def stored(self) -> dict[str, Any]:
-        """As JSON, with whole paths, so that it can be resumed from elsewhere. Access tokens stay with the user."""
-        config = {name: value for name, value in self.config.items() if not name.endswith("_token")}
-        named = {name: getattr(self, name) for name in ("model", "dataset", "eval_dataset")}
-        paths = {name: str(Path(value).absolute()) for name, value in named.items() if value and Path(value).exists()}
-        return {**asdict(self), "config": config, **(MADE if self.task else paths)}
-
-    @classmethod
-    def from_stored(cls, stored: Mapping[str, Any], directory: Path) -> "ModelRun":
-        inside = {name: str(directory / made) for name, made in MADE.items()} if stored["task"] else {}
-        return cls(**dict[str, Any](stored, **inside, reward=tuple(stored["reward"])))
-
-    @property
-    def title(self) -> str:
-        return self.name if self.task else f"{Path(self.model).name}-{self.name}"
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What the names of a run stand for, but for the model, which a trainer loads."""
-
-    prompts: Any
-    held_out: Any
-    rewards: list[Any]
-
-    @classmethod
-    def load(cls, run: ModelRun) -> "Parts":
-        rewards = [reward_function(name) for name in run.reward]
-        held_out = load_prompts(run.eval_dataset, "eval_dataset") if run.eval_dataset else None
-        return cls(load_prompts(run.dataset), held_out, rewards)
-
-
-def asked_run(asked: Asked) -> ModelRun:
-    """What a command line of `train` asks for."""
-    sources, checkpoints = asked.sources, asked.run.checkpoints
-    missing = [name for name in ("model", "dataset", "reward") if not getattr(sources, name)]
-    if missing:
-        raise ConfigError(*(f"--{name} is missing; `swell llm train --help` says what it takes" for name in missing))
-    config = with_usual(asked.config)
-    if {"save_strategy", "save_steps"} & asked.config.keys():
-        config["save_strategy"], checkpoints = asked.config.get("save_strategy", "steps"), 0
-    dataset = cast(str, sources.dataset)
-    return ModelRun(
-        name=Path(dataset).stem,
-        model=cast(str, sources.model),
-        dataset=dataset,
-        reward=tuple(sources.reward),
-        config=config,
-        eval_dataset=sources.eval_dataset,
-        label=asked.run.label,
-        checkpoints=checkpoints,
-    )
 
 
 def start(run: ModelRun, out: str | None, *, new: bool, quiet: bool) -> dict[str, Any]:
@@ -195,31 +115,25 @@ def drive(
         seal=checkpoint[1] if checkpoint else None,
     )
     trainer.add_callback(log)
-    try:
-        if checkpoint is None and run.task:
-            evaluate(run, trainer, log)
-        if not over:
-            with stop, silence() if quiet else contextlib.nullcontext():
-                trainer.train(resume_from_checkpoint=str(checkpoint[0]) if checkpoint else None)
-            if log.stopped and log.completions < log.total:
-                text = f"stopped at {log.completions:,} completions; go on with `{RESUME} {directory}`"
-                raise InterruptedRunError(text, stop.signal_number or signal.SIGTERM)  # another process had it
-        evaluate(run, trainer, log)
-        return log.finish("done")
-    except (InterruptedRunError, KeyboardInterrupt):
-        log.finish_if_possible("interrupted")
-        raise
-    except DivergedError as error:
-        log.finish_if_possible("diverged")
+
+    def last_good() -> str:
         found = newest_checkpoint(directory, trainer.moving is not None)
-        last = f"the last good checkpoint is {found[0].name}" if found else "no checkpoint had been written yet"
-        raise DivergedError(f"{error}; {last}; lower learning_rate") from error
-    except BaseException as error:
-        log.finish_if_possible("failed")
-        if is_out_of_memory(error):
-            way_out = "lower per_device_train_batch_size or max_generation_batch_size"
-            raise OutOfMemoryError(f"out of memory: {error}; {way_out}") from error
-        raise
+        return f"the last good checkpoint is {found[0].name}" if found else "no checkpoint had been written yet"
+
+    try:
+        with told_endings(
+            log.finish_if_possible, last_good, "per_device_train_batch_size or max_generation_batch_size"
+        ):
+            if checkpoint is None and run.task:
+                evaluate(run, trainer, log)
+            if not over:
+                with stop, silence() if quiet else contextlib.nullcontext():
+                    trainer.train(resume_from_checkpoint=str(checkpoint[0]) if checkpoint else None)
+                if log.stopped and log.completions < log.total:
+                    text = f"stopped at {log.completions:,} completions; go on with `{RESUME} {directory}`"
+                    raise InterruptedRunError(text, stop.signal_number or signal.SIGTERM)  # another process had it
+            evaluate(run, trainer, log)
+            return log.finish("done")
     finally:
         log.close()
 
@@ -237,21 +151,6 @@ def evaluate(run: ModelRun, trainer: GRPOTrainer, log: RunLog) -> None:
         cast(Any, trainer).evaluate()
 
 
-def with_usual(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of GRPOConfig with what these commands set unless told otherwise."""
-    accelerated = torch.accelerator.is_available()
-    on_cpu = given.get("use_cpu", not accelerated)
-    return {**USUAL, **(ON_CPU if on_cpu else {}), **given}
-
-
-def make_config(values: Mapping[str, Any], directory: Path | str = "runs") -> GRPOConfig:
-    """A GRPOConfig; what TRL or transformers refuse is one line."""
-    try:
-        return GRPOConfig(**dict[str, Any](values, output_dir=str(directory)))
-    except (ValueError, TypeError) as error:
-        raise ConfigError(_one_line(error)) from error
-
-
 def make_trainer(model: str, parts: Parts, config: GRPOConfig) -> GRPOTrainer:
     """Without Hugging Face's own way of showing progress."""
     try:
@@ -263,7 +162,7 @@ def make_trainer(model: str, parts: Parts, config: GRPOConfig) -> GRPOTrainer:
             eval_dataset=parts.held_out,
         )
     except (ValueError, OSError) as error:
-        raise ConfigError(f"model {model}: {_one_line(error)}") from error
+        raise ConfigError(f"model {model}: {one_line(error)}") from error
     for shown in (transformers.PrinterCallback, transformers.ProgressCallback):
         trainer.remove_callback(shown)
     return trainer
@@ -358,7 +257,3 @@ def _where(found: tuple[Path, dict[str, Any]] | None, total: int) -> str:
 def is_first_process() -> bool:
     """Of those that train one model together: it alone makes files and speaks."""
     return int(os.environ.get("RANK", "0")) == 0
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

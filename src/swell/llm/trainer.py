@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 from transformers import TrainerCallback
 
 from swell.batch.rules import scaled_learning_rate
-from swell.errors import ConfigError
+from swell.errors import ConfigError, StorageError
 from swell.llm.config import GRPOConfig
 from swell.llm.ess_trainer import ESSTrainer, Inputs
 from swell.llm.moving_batch import MovingBatch
@@ -173,6 +174,14 @@ class GRPOTrainer(ESSTrainer):
         self._learning_rate_share = self._rate_share(0)
 
     # Checkpoints.
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        """A disk that is full or gone is one line, whichever of the libraries below meets it."""
+        try:
+            super()._save_checkpoint(model, trial)
+        except (OSError, SafetensorError, RuntimeError) as error:  # torch.save raises the last
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise StorageError(f"cannot write a checkpoint into {str(self.args.output_dir)!r}: {reason}") from error
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         super()._save_optimizer_and_scheduler(output_dir)

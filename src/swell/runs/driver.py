@@ -13,8 +13,7 @@ from swell.config.seeds import derive_seed
 from swell.display.console import make_console
 from swell.display.panel import PanelView, RunHeader
 from swell.display.sinks import RunSoFar, Sink, TensorBoardSink, tensorboard_available
-from swell.errors import DivergedError, OutOfMemoryError, StorageError
-from swell.learning.optimize import is_out_of_memory
+from swell.errors import StorageError
 from swell.learning.schedules import Every
 from swell.loop import train
 from swell.memory.plan import describe
@@ -22,6 +21,7 @@ from swell.memory.system import give_back_freed_memory, peak_memory_mb
 from swell.runs.agent import greedy_returns
 from swell.runs.build import BuiltRun
 from swell.runs.checkpoint import prune, save_checkpoint
+from swell.runs.endings import told_endings
 from swell.runs.interrupt import InterruptedRunError, StopRequest
 from swell.runs.run_directory import JsonLines, write_json_atomic
 from swell.types import Iteration
@@ -100,25 +100,15 @@ class Run:
         if tensorboard_available():
             purge_step = self.parts.collector.env_steps + 1  # what an interrupted run logged past its checkpoint
             self._sinks.append(TensorBoardSink(self.directory / "tensorboard", purge_step))
+        less_memory = "max_horizon, num_envs or micro_batch_size"
         try:
-            with StopRequest() as stop:
-                self._iterate(stop)
-            # From here on everything is saved: a signal may end the process at once.
-            if self.config.evaluation_episodes and not self._is_evaluated() and self._evaluate():
-                self._save()
-            return self._summarise("done")
-        except (InterruptedRunError, KeyboardInterrupt):
-            self._summarise_if_possible("interrupted")
-            raise
-        except DivergedError as error:
-            self._summarise_if_possible("diverged")
-            raise DivergedError(f"{error}; {self._last_good()}; lower learning_rate") from error
-        except BaseException as error:
-            self._summarise_if_possible("failed")
-            if is_out_of_memory(error):
-                way_out = "lower max_horizon, num_envs or micro_batch_size"
-                raise OutOfMemoryError(f"out of memory: {error}; {way_out}") from error
-            raise
+            with told_endings(self._summarise_if_possible, self._last_good, less_memory):
+                with StopRequest() as stop:
+                    self._iterate(stop)
+                # From here on everything is saved: a signal may end the process at once.
+                if self.config.evaluation_episodes and not self._is_evaluated() and self._evaluate():
+                    self._save()
+                return self._summarise("done")
         finally:
             for sink in self._sinks:
                 sink.close()
