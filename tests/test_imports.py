@@ -29,7 +29,8 @@ ALLOWED = {
     "memory": {"batch", "config", "envs", "errors", "measurement", "types"},
     "display": {"errors"},
     "runs": {
-        *("algorithms", "batch", "collect", "config", "display", "envs", "errors", "learning", "loop", "measurement"),
+        *("algorithms", "batch", "collect", "config", "display", "envs", "errors", "kernels", "learning", "loop"),
+        "measurement",
         *("memory", "networks", "presets", "types"),
     },
     "report": {"", "config", "display", "envs", "errors", "presets", "runs"},

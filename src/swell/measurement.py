@@ -1,16 +1,16 @@
 """The measuring stage of the loop: on which states a signal looks at the policy, and when."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Generator, Tensor
 
 from swell.config.batch import MeasureUnit, Window
 from swell.learning.schedules import Every
-from swell.types import Learner, PolicyView, Rollout, SampleLosses, Signal
+from swell.types import GradientProbe, Learner, PolicyView, Rollout, Signal
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,6 @@ class _PolicyOnProbe:
         seen, self._seen = self._seen, None
         return self._learner.view(self._probe.states, self._probe.actions) if seen is None else seen
 
-    def gradient_probe(self) -> tuple[Tensor, SampleLosses, Sequence[nn.Parameter]]:
+    def gradient_probe(self) -> GradientProbe:
         assert self._rollout is not None  # RunConfig has no interval for signals of gradients
-        indices, sample_losses = self._learner.gradient_probe(self._rollout)
-        return indices, sample_losses, [p for p in self._learner.network.parameters() if p.requires_grad]
+        return self._learner.gradient_probe(self._rollout)

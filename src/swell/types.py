@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
+import numpy as np
 from torch import Generator, Tensor, nn
 
 SampleLosses = Callable[[Tensor], Tensor]
 """From indices [B] of a rollout's transitions to the training loss of each, [B]."""
+GradientProbe = tuple[Tensor, SampleLosses, Sequence[nn.Parameter]]
+"""Indices of the transitions about to be trained on, the loss of any of them, and what its gradient is taken by."""
 
 
 @dataclass(frozen=True)
@@ -81,14 +84,6 @@ class Distribution(Protocol):
         """H(π), [B]."""
         ...
 
-    def score(self, actions: Tensor) -> Tensor:
-        """∂ log π(a) / ∂ parameters, [B, P]."""
-        ...
-
-    def entropy_slopes(self) -> Tensor:
-        """∂ H(π) / ∂ parameters, [B, P]."""
-        ...
-
     def mode(self) -> Tensor:
         """The most probable action of every state."""
         ...
@@ -131,9 +126,7 @@ class WatchedPolicy(Protocol):
         """What it says now, on states that stay the same from one call to the next."""
         ...
 
-    def gradient_probe(self) -> tuple[Tensor, SampleLosses, Sequence[nn.Parameter]]:
-        """Indices of the samples about to be trained on, the loss of any of them, and what is trained."""
-        ...
+    def gradient_probe(self) -> GradientProbe: ...
 
 
 class Signal(Protocol):
@@ -149,6 +142,30 @@ class Signal(Protocol):
     def state_dict(self) -> dict[str, Any]: ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+class Actor(Protocol):
+    """Acts through one rollout after another, without a call of torch at any step."""
+
+    recorded: dict[str, Tensor]
+    """[T, N, ...] what a learner's `act` would record, for the longest rollout."""
+
+    def start(self, horizon: int) -> None:
+        """Draws the noise of all steps of a rollout."""
+        ...
+
+    def act(self, step: int, observations: np.ndarray, progress: float) -> np.ndarray:
+        """The actions of all envs, as the envs take them; good until the next rollout."""
+        ...
+
+
+@runtime_checkable
+class HasActor(Protocol):
+    """A learner that may have a faster way to act; one of your own need not."""
+
+    def actor(self, max_horizon: int, num_envs: int) -> Actor | None:
+        """What does the same as `act`; None where there is nothing faster."""
+        ...
 
 
 class Learner(Protocol):
@@ -178,8 +195,8 @@ class Learner(Protocol):
 
     def update(self, rollout: Rollout, plan: BatchPlan, progress: float) -> dict[str, float]: ...
 
-    def gradient_probe(self, rollout: Rollout) -> tuple[Tensor, SampleLosses]:
-        """Indices of the rollout's real transitions, and the training losses of any of them; changes nothing."""
+    def gradient_probe(self, rollout: Rollout) -> GradientProbe:
+        """Of the rollout's real transitions; changes nothing."""
         ...
 
     def state_dict(self) -> dict[str, Any]: ...

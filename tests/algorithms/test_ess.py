@@ -70,7 +70,7 @@ def test_on_stale_data_weights_are_capped_and_the_penalty_is_on(penalty):
     weight = log_ratios.exp().clamp(max=trust.item())
     assert weight.max().item() == pytest.approx(trust.item())
     expected = -weight * now.log_prob(batch.actions) * batch.advantages + (1.0 - trust) * pull
-    indices, sample_losses = learner.gradient_probe(rollout)
+    indices, sample_losses, _ = learner.gradient_probe(rollout)
     torch.testing.assert_close(sample_losses(indices), expected)
     metrics = learner.update(rollout, ONE_STEP, 0.0)
     assert metrics["effective_sample_size"] == pytest.approx(trust.item())

@@ -124,7 +124,7 @@ def test_a_gradient_probe_shows_the_loss_of_the_first_step_and_changes_nothing(a
     learner = learner_for(ScriptedEnvs(next_step=True), algorithm, **fields)
     rollout = rollout_of(learner, ScriptedEnvs(next_step=True))
     before = deepcopy(encode_tree(learner.state_dict()))
-    indices, sample_losses = learner.gradient_probe(rollout)
+    indices, sample_losses, _ = learner.gradient_probe(rollout)
     losses = sample_losses(indices)
     assert torch.equal(indices, rollout.valid_indices) and losses.shape == indices.shape
     torch.autograd.grad(losses.mean(), list(learner.network.parameters()), allow_unused=True)

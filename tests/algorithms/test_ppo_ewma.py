@@ -55,7 +55,7 @@ def test_the_loss_weighs_clips_and_penalises_by_the_average():
     rollout = collector.collect(learner, 20, FOREVER)
     with torch.no_grad():
         learner.network.policy_head.bias[0] += 0.5  # further from its average than the clip range
-    indices, sample_losses = learner.gradient_probe(rollout)
+    indices, sample_losses, _ = learner.gradient_probe(rollout)
     batch, kind = learner.peek(rollout), learner.space.kind
     with torch.no_grad():
         now, average = (

@@ -38,7 +38,7 @@ class Of:
         self.learner, self.rollout = learner, rollout
 
     def gradient_probe(self):
-        return *self.learner.gradient_probe(self.rollout), list(self.learner.network.parameters())
+        return self.learner.gradient_probe(self.rollout)
 
 
 def terms_of(signal, policy):
@@ -253,7 +253,7 @@ def test_the_noise_of_pqn_is_that_of_its_samples():
     envs = ScriptedEnvs(next_step=True)
     learner = pqn(envs)
     rollout = Collector(envs, 10, CPU).collect(learner, 10, 10**9)
-    indices, sample_losses = learner.gradient_probe(rollout)
+    indices, sample_losses, _ = learner.gradient_probe(rollout)
     parameters = list(learner.network.parameters())
     single = torch.stack([flat_gradient(sample_losses(index.view(1)).sum(), parameters) for index in indices])
     noise, signal = terms_of(signal_of(num_microbatches=10**6), Of(learner, rollout))

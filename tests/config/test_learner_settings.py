@@ -45,6 +45,14 @@ RULES = [
         )
         for algorithm in ALGORITHMS
     ],
+    *[
+        (
+            algorithm,
+            {"path": "compiled", "precision": "bfloat16"},
+            "precision must be float32 on the compiled path, got bfloat16",
+        )
+        for algorithm in ALGORITHMS
+    ],
 ]
 FOREIGN = [(algorithm, name) for algorithm in ALGORITHMS for name in foreign(ALGORITHMS, algorithm)]
 

@@ -65,19 +65,6 @@ def test_entropies_and_their_gradients_are_those_of_the_reference(kind):
 
 
 @each_kind
-def test_scores_and_entropy_slopes_are_the_gradients_of_autograd(kind):
-    parameters = parameters_of(kind).requires_grad_()
-    distribution = kind.distribution(parameters)
-    actions = distribution.sample(Generator().manual_seed(1))
-    for written, totals in (
-        (distribution.score(actions), distribution.log_prob(actions)),
-        (distribution.entropy_slopes(), distribution.entropy()),
-    ):
-        (expected,) = torch.autograd.grad(totals.sum(), parameters, retain_graph=True)
-        torch.testing.assert_close(written.detach(), expected)
-
-
-@each_kind
 def test_kl_goes_from_self_to_other(kind):
     ours, theirs = parameters_of(kind), parameters_of(kind, seed=1)
     pairs = zip(references(kind, ours), references(kind, theirs), strict=True)

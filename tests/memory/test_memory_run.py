@@ -107,7 +107,7 @@ def fail_at_first(calls, monkeypatch):
 
 def test_a_run_goes_on_in_smaller_parts_and_says_so(tmp_path, monkeypatch, capsys):
     fail_at_first(2, monkeypatch)
-    summary = run(small_config(total_env_steps=300, micro_batch_size=16), tmp_path / "run")
+    summary = run(small_config(total_env_steps=300, micro_batch_size=16, path="autograd"), tmp_path / "run")
     assert summary["status"] == "done"
     assert summary["micro_batch_size"] == 2
     lines = re.findall(r"^memory ran out: .*", capsys.readouterr().out, flags=re.MULTILINE)
@@ -115,7 +115,7 @@ def test_a_run_goes_on_in_smaller_parts_and_says_so(tmp_path, monkeypatch, capsy
 
 
 def test_a_resumed_run_remembers_what_there_was_room_for(tmp_path, monkeypatch, capsys):
-    config = small_config(micro_batch_size=16)
+    config = small_config(micro_batch_size=16, path="autograd")
     with monkeypatch.context() as failing:
         fail_at_first(1, failing)
         run(config, tmp_path / "whole", quiet=True)
@@ -129,7 +129,7 @@ def test_a_resumed_run_remembers_what_there_was_room_for(tmp_path, monkeypatch, 
 def test_a_run_that_has_no_room_for_one_sample_ends_with_the_way_out(tmp_path, monkeypatch):
     fail_at_first(10**9, monkeypatch)
     with pytest.raises(OutOfMemoryError, match="lower max_horizon, num_envs or micro_batch_size"):
-        run(small_config(), tmp_path / "run", quiet=True)
+        run(small_config(path="autograd"), tmp_path / "run", quiet=True)
     assert read_json(tmp_path / "run" / "summary.json")["status"] == "failed"
 
 
@@ -148,7 +148,7 @@ from swell.runs.start import run
 def hold_still(directory):
     config = make_config("CartPole-v1", num_envs=64, scaler="fixed", horizon=128, minibatch_size=8192, epochs=2,
                          hidden=(2048,), micro_batch_size=8192, total_env_steps=2 * 8192, threads=1,
-                         probe_states=64, evaluation_episodes=0)
+                         probe_states=64, evaluation_episodes=0, path="autograd")
     import swell.runs.driver
     drive = swell.runs.driver.Run.drive
     def limited(self):

@@ -12,7 +12,7 @@ from swell.learning.losses import distance, ess_policy_loss, k3_penalty
 from swell.learning.optimize import SampleMeans, StepTaken, by_autograd, shuffled_minibatches
 from swell.learning.policy_batch import PolicyBatch
 from swell.learning.policy_learner import PolicyLearner
-from swell.types import BatchPlan, Rollout, SampleLosses
+from swell.types import BatchPlan, GradientProbe, Rollout
 
 
 class ESSPPO(PolicyLearner[ESSSettings]):
@@ -51,14 +51,14 @@ class ESSPPO(PolicyLearner[ESSSettings]):
         ratios = pool[batch.indices].exp()
         # What e cannot tell: it is 1 for equal ratios whatever their size, so the size is reported beside it.
         spread = {"ratio_mean": ratios.mean().item(), "ratio_deviation": ratios.std(correction=0).item()}
-        return {**self.report(batch, plan, now, steps, means), **spread}
+        return {**self.report(batch, plan, now, steps, means.means()), **spread}
 
     def losses(
         self, batch: PolicyBatch, advantages: Tensor, trust: Tensor, pool: Tensor, means: SampleMeans, chosen: Tensor
     ) -> Tensor:
         """The objective, [B] for the chosen rows; `pool` learns their ratios."""
         settings, kind = self.settings, self.space.kind
-        parameters, values = self.network(batch.states[chosen])
+        parameters, values = self.model(batch.states[chosen])
         distribution = kind.distribution(parameters)
         log_probs, entropy = distribution.log_prob(batch.actions[chosen]), distribution.entropy()
         behavior = batch.behavior_log_probs[chosen]
@@ -95,11 +95,11 @@ class ESSPPO(PolicyLearner[ESSSettings]):
             distribution.log_prob(batch.actions[minibatch]) - batch.behavior_log_probs[minibatch]
         )
 
-    def gradient_probe(self, rollout: Rollout) -> tuple[Tensor, SampleLosses]:
+    def gradient_probe(self, rollout: Rollout) -> GradientProbe:
         """The losses of the first gradient step, for whoever wants their gradient; changes nothing."""
         batch = self.peek(rollout)
         rescale = torch.clone if self.settings.advantage_norm == "none" else normalized
         advantages = batch.rescaled_advantages(rescale)
         pool = batch.recent_log_probs - batch.behavior_log_probs
         trust = effective_sample_size(pool[batch.indices])
-        return batch.indices, partial(self.losses, batch, advantages, trust, pool, SampleMeans())
+        return batch.indices, partial(self.losses, batch, advantages, trust, pool, SampleMeans()), self.trained

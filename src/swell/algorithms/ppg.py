@@ -16,7 +16,7 @@ from swell.learning.optimize import SampleMeans, by_autograd, shuffled_minibatch
 from swell.learning.policy_batch import PolicyBatch
 from swell.learning.policy_learner import PolicyLearner
 from swell.learning.proximal_policy import WeightAverage, averaged_log_probs, decoupled_losses, moment_normalized
-from swell.types import BatchPlan, Rollout, SampleLosses
+from swell.types import BatchPlan, GradientProbe, Rollout, SampleLosses
 
 ALMOST_ONE = 1.0 - 1e-9
 """A phase made of so many thirds must end with the third of them."""
@@ -51,7 +51,7 @@ class PPG(PolicyLearner[PPGSettings | PPGEWMASettings]):
             steps.append(self.gradient_step(add_gradient, minibatch))
             if self.average is not None:
                 self.average.step(self.network, now.proximal_decay)
-        metrics = {**self.report(batch, plan, now, steps, means), "advantage_decay": now.advantage_decay}
+        metrics = {**self.report(batch, plan, now, steps, means.means()), "advantage_decay": now.advantage_decay}
         if self.average is not None:
             metrics["proximal_decay"] = now.proximal_decay
         if self.settings.auxiliary_epochs:
@@ -75,9 +75,7 @@ class PPG(PolicyLearner[PPGSettings | PPGEWMASettings]):
 
         average = self.average
         proximal = anchored_log_probs if average is None else partial(averaged_log_probs, average, kind)
-        return partial(
-            decoupled_losses, self.network, kind, batch, advantages, behavior, proximal, self.settings, means
-        )
+        return partial(decoupled_losses, self.model, kind, batch, advantages, behavior, proximal, self.settings, means)
 
     def _auxiliary_phase(self, progress: float) -> dict[str, float]:
         """Distils the phase's returns into the policy's network, and holds the policy itself where it was.
@@ -95,7 +93,7 @@ class PPG(PolicyLearner[PPGSettings | PPGEWMASettings]):
 
         def losses(chosen: Tensor) -> Tensor:
             kind = self.space.kind
-            parameters, values, auxiliary_values = self.network.auxiliary(states[chosen].to(device))
+            parameters, values, auxiliary_values = self.model.auxiliary(states[chosen].to(device))
             targets = returns[chosen].to(device)
             clone_kl = kind.distribution(before[chosen.to(device)]).kl(kind.distribution(parameters))
             auxiliary_loss = 0.5 * value_error(auxiliary_values, targets) + 0.5 * value_error(values, targets)
@@ -112,11 +110,11 @@ class PPG(PolicyLearner[PPGSettings | PPGEWMASettings]):
             self.average.reset(self.network)
         return means.means()
 
-    def gradient_probe(self, rollout: Rollout) -> tuple[Tensor, SampleLosses]:
+    def gradient_probe(self, rollout: Rollout) -> GradientProbe:
         """The losses of the first gradient step of the policy phase; changes nothing."""
         batch = self.peek(rollout)
         rescale = torch.clone if self.settings.advantage_norm == "none" else normalized
-        return batch.indices, self._losses(batch, batch.rescaled_advantages(rescale), SampleMeans())
+        return batch.indices, self._losses(batch, batch.rescaled_advantages(rescale), SampleMeans()), self.trained
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -144,7 +142,7 @@ class PPGEWMA(PPG):
     settings_kind = PPGEWMASettings
 
     def _make_average(self) -> "WeightAverage[Any] | None":
-        return WeightAverage(self.network)
+        return WeightAverage(self.network, self.kernel_of)
 
 
 class PhaseBuffer:

@@ -1,5 +1,6 @@
 """PPO: clipped surrogate, generalized advantages, several epochs per rollout (arXiv 1707.06347)."""
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -8,11 +9,10 @@ from torch import Tensor
 from swell.config.learners import PPOSettings
 from swell.learning.advantages import normalized
 from swell.learning.losses import clipped_surrogate, decoupled_clip, distance
-from swell.learning.optimize import AddGradient, SampleMeans, StepTaken, by_autograd, shuffled_minibatches
+from swell.learning.optimize import SampleMeans, StepTaken, by_autograd, shuffled_minibatches
 from swell.learning.policy_batch import PolicyBatch
 from swell.learning.policy_learner import PolicyLearner
-from swell.learning.written_objectives import clipped_policy_gradient
-from swell.types import BatchPlan, Rollout, SampleLosses
+from swell.types import BatchPlan, GradientProbe, Rollout
 
 
 class PPO(PolicyLearner[PPOSettings]):
@@ -29,25 +29,52 @@ class PPO(PolicyLearner[PPOSettings]):
             norm = "batch"
         advantages = batch.rescaled_advantages(normalized if norm == "batch" else torch.clone)
         steps: list[StepTaken] = []
-        means = SampleMeans()
-        for remaining in reversed(range(plan.epochs)):
-            means = SampleMeans()  # of this pass alone
-            is_read = remaining == 0 or target_kl is not None
-            add_gradient = self._gradient(batch, advantages, means if is_read else None)
-            for minibatch in shuffled_minibatches(batch.indices, plan.minibatches, 1, self.shuffle):
-                if norm == "minibatch":
-                    advantages[minibatch] = normalized(batch.advantages[minibatch])
-                steps.append(self.gradient_step(add_gradient, minibatch))
-            if target_kl is not None and means.mean("approx_kl") > target_kl:
+        means: dict[str, float] = {}
+        one_pass = self._make_pass(batch, advantages, norm == "minibatch", plan.minibatches)
+        for _ in range(plan.epochs):
+            taken, means = one_pass()
+            steps += taken
+            if target_kl is not None and means["approx_kl"] > target_kl:
                 break
         self.observe(batch)
         return self.report(batch, plan, now, steps, means)
+
+    def _make_pass(
+        self, batch: PolicyBatch, advantages: Tensor, normalises: bool, minibatches: int
+    ) -> Callable[[], tuple[list[StepTaken], dict[str, float]]]:
+        """A pass over the batch: the steps taken, and means over the samples of this pass."""
+        behavior, proximal = batch.anchors(self.settings.staleness_mode)
+        if self.kernel is not None and proximal is behavior:
+            return self._compiled_pass(batch, behavior, advantages, normalises, minibatches)
+
+        def one_pass() -> tuple[list[StepTaken], dict[str, float]]:
+            means, steps = SampleMeans(), list[StepTaken]()
+            add_gradient = by_autograd(partial(self.losses, batch, advantages, means))
+            for minibatch in shuffled_minibatches(batch.indices, minibatches, 1, self.shuffle):
+                if normalises:
+                    advantages[minibatch] = normalized(batch.advantages[minibatch])
+                steps.append(self.gradient_step(add_gradient, minibatch))
+            return steps, means.means()
+
+        return one_pass
+
+    def _compiled_pass(
+        self, batch: PolicyBatch, old_log_probs: Tensor, advantages: Tensor, normalises: bool, minibatches: int
+    ) -> Callable[[], tuple[list[StepTaken], dict[str, float]]]:
+        """The same in one call, where one old policy has both roles."""
+        from swell.learning.fused import ClippedPolicyPass
+
+        assert self.kernel is not None
+        optimizer = (self.optimizer, self.settings.max_gradient_norm, self.shuffle)
+        data = (batch, old_log_probs, advantages, normalises)
+        fused = ClippedPolicyPass(self.kernel, *data, self.settings, *optimizer)
+        return lambda: (fused.run(batch.indices, minibatches, self), fused.means)
 
     def losses(self, batch: PolicyBatch, advantages: Tensor, means: SampleMeans, chosen: Tensor) -> Tensor:
         """The objective: clipped surrogate, squared error of the values, entropy bonus; [B] for the chosen rows."""
         settings = self.settings
         behavior, proximal = batch.anchors(settings.staleness_mode)
-        parameters, values = self.network(batch.states[chosen])
+        parameters, values = self.model(batch.states[chosen])
         distribution = self.space.kind.distribution(parameters)
         log_probs, entropy = distribution.log_prob(batch.actions[chosen]), distribution.entropy()
         if proximal is behavior:
@@ -61,13 +88,9 @@ class PPO(PolicyLearner[PPOSettings]):
         means.add(policy_loss=policy_loss, value_loss=value_loss, entropy=entropy, **away)
         return policy_loss + settings.value_coefficient * value_loss - settings.entropy_coefficient * entropy
 
-    def _gradient(self, batch: PolicyBatch, advantages: Tensor, means: SampleMeans | None) -> AddGradient:
-        """That of `losses`: by the kernel for plain networks where it can serve, else by autograd."""
-        kernel = clipped_policy_gradient(self._chain, self.space.kind, batch, advantages, self.settings, means)
-        return kernel or by_autograd(partial(self.losses, batch, advantages, means or SampleMeans()))
-
-    def gradient_probe(self, rollout: Rollout) -> tuple[Tensor, SampleLosses]:
+    def gradient_probe(self, rollout: Rollout) -> GradientProbe:
         """The losses of the first gradient step, for whoever wants their gradient; changes nothing."""
         batch = self.peek(rollout)
         rescale = torch.clone if self.settings.advantage_norm == "none" else normalized
-        return batch.indices, partial(self.losses, batch, batch.rescaled_advantages(rescale), SampleMeans())
+        losses = partial(self.losses, batch, batch.rescaled_advantages(rescale), SampleMeans())
+        return batch.indices, losses, self.trained

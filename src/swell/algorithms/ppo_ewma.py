@@ -12,7 +12,7 @@ from swell.learning.optimize import SampleMeans, by_autograd, shuffled_minibatch
 from swell.learning.policy_batch import PolicyBatch
 from swell.learning.policy_learner import PolicyLearner
 from swell.learning.proximal_policy import WeightAverage, averaged_log_probs, decoupled_losses, moment_normalized
-from swell.types import BatchPlan, Rollout, SampleLosses
+from swell.types import BatchPlan, GradientProbe, Rollout, SampleLosses
 
 
 class PPOEWMA(PolicyLearner[PPOEWMASettings]):
@@ -21,7 +21,7 @@ class PPOEWMA(PolicyLearner[PPOEWMASettings]):
     settings_kind = PPOEWMASettings
 
     def start(self) -> None:
-        self.average = WeightAverage(self.network)
+        self.average = WeightAverage(self.network, self.kernel_of)
         self.moments = AdvantageMoments()
 
     def update(self, rollout: Rollout, plan: BatchPlan, progress: float) -> dict[str, float]:
@@ -38,20 +38,18 @@ class PPOEWMA(PolicyLearner[PPOEWMASettings]):
         self.observe(batch)
         self.average.copy_buffers(self.network)
         numbers = {"proximal_decay": now.proximal_decay, "advantage_decay": now.advantage_decay}
-        return {**self.report(batch, plan, now, steps, means), **numbers}
+        return {**self.report(batch, plan, now, steps, means.means()), **numbers}
 
-    def gradient_probe(self, rollout: Rollout) -> tuple[Tensor, SampleLosses]:
+    def gradient_probe(self, rollout: Rollout) -> GradientProbe:
         """The losses of the first gradient step, for whoever wants their gradient; changes nothing."""
         batch = self.peek(rollout)
         rescale = torch.clone if self.settings.advantage_norm == "none" else normalized
-        return batch.indices, self._losses(batch, batch.rescaled_advantages(rescale), SampleMeans())
+        return batch.indices, self._losses(batch, batch.rescaled_advantages(rescale), SampleMeans()), self.trained
 
     def _losses(self, batch: PolicyBatch, advantages: Tensor, means: SampleMeans) -> SampleLosses:
         kind, behavior = self.space.kind, batch.behavior_log_probs
         proximal = partial(averaged_log_probs, self.average, kind)
-        return partial(
-            decoupled_losses, self.network, kind, batch, advantages, behavior, proximal, self.settings, means
-        )
+        return partial(decoupled_losses, self.model, kind, batch, advantages, behavior, proximal, self.settings, means)
 
     def state_dict(self) -> dict[str, Any]:
         return {

@@ -1,6 +1,7 @@
 """PQN: Q-learning with λ-returns and LayerNorm, without replay and without a target network (arXiv 2407.04811)."""
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,7 @@ from swell.config.learners import PQNSettings
 from swell.config.seeds import derive_seed
 from swell.config.validation import with_fields
 from swell.errors import ConfigError
-from swell.kernels.written_gradients import chain_of
+from swell.kernels.factory import q_kernel_of
 from swell.learning.losses import q_regression
 from swell.learning.optimize import (
     FlatAdam,
@@ -26,12 +27,12 @@ from swell.learning.optimize import (
     shuffled_minibatches,
     update_report,
 )
+from swell.learning.precision import in_precision
 from swell.learning.schedules import linear
 from swell.learning.targets import rollout_returns
-from swell.learning.written_objectives import q_gradient
 from swell.networks.encoders import seeded, tried
 from swell.networks.q_networks import make_q_network
-from swell.types import BatchPlan, PolicyView, Rollout, SampleLosses
+from swell.types import Actor, BatchPlan, GradientProbe, PolicyView, Rollout
 
 BETAS = (0.9, 0.999)
 """RAdam's own."""
@@ -75,20 +76,32 @@ class PQN:
         self.gradient_steps = 0
         self.optimizer = FlatAdam(flat_parameters(self.network), self.settings.learning_rate, BETAS, rectified=True)
         self._reference = reference or BatchSizes(1.0, 1.0)
-        self._chain = chain_of(self.network)
+        settings, flat = self.settings, self.optimizer.flat
+        shape, dtype = observation_space.shape or (), observation_space.dtype
+        path = "autograd" if settings.precision == "bfloat16" else settings.path
+        self._kernel = q_kernel_of(self.network, flat, shape, dtype, path)
+        self.path = "autograd" if self._kernel is None else "compiled"
+        self.model: Callable[[Tensor], Tensor] = self._kernel or in_precision(settings.precision, self.network, shape)
+        """What passes go through: the network, or a kernel that stands for it."""
         self._exploration = Generator().manual_seed(derive_seed(seed, "learner"))
         self._shuffle = Generator().manual_seed(derive_seed(seed, "learner") + 1)
 
     @torch.inference_mode()
     def act(self, observations: Tensor, progress: float) -> tuple[Tensor, dict[str, Tensor]]:
         """ε-greedy actions, and the value max_a Q(s, a) of each state, which the targets need later."""
-        q_values = self.network(observations) if self._chain is None else self._chain.forward(observations, [])
-        values, actions = q_values.max(dim=1)
+        values, actions = self.model(observations).max(dim=1)
         count = observations.shape[0]
         explores = torch.rand(count, generator=self._exploration) < self.epsilon(progress)
         random_actions = torch.randint(self._num_actions, (count,), generator=self._exploration)
         device = actions.device
         return torch.where(explores.to(device), random_actions.to(device), actions), {"values": values}
+
+    def actor(self, max_horizon: int, num_envs: int) -> Actor | None:
+        if self._kernel is None:
+            return None
+        from swell.kernels.actors import QActor
+
+        return QActor(self._kernel, self._num_actions, max_horizon, num_envs, self._exploration, self.epsilon)
 
     def epsilon(self, progress: float) -> float:
         settings = self.settings
@@ -97,7 +110,7 @@ class PQN:
     @torch.no_grad()
     def greedy_actions(self, observations: Tensor) -> Tensor:
         parts = observations.split(self.settings.micro_batch_size)
-        return torch.cat([self.network(part).argmax(dim=1) for part in parts])
+        return torch.cat([self.model(part).argmax(dim=1) for part in parts])
 
     def view(self, states: Tensor, actions: Tensor) -> PolicyView:
         return PolicyView(self.greedy_actions(states))
@@ -107,16 +120,8 @@ class PQN:
         indices, states, actions = rollout.valid_indices, rollout.states, rollout.actions.flatten()
         targets = self.targets(rollout).flatten()
         learning_rate = self._configure(indices.shape[0], plan, progress)
-        kernel = q_gradient(self._chain, states, actions, targets, self.settings.loss_coefficient)
-        add_gradient = kernel or by_autograd(partial(self.losses, states, actions, targets))
-        steps: list[StepTaken] = []
-        for minibatch in shuffled_minibatches(indices, plan.minibatches, plan.epochs, self._shuffle):
-            loss, self.micro_batch_size = accumulate_gradients(
-                add_gradient, minibatch, self.micro_batch_size, self.optimizer.gradient
-            )
-            norm = clipped_step(self.optimizer, self.settings.max_gradient_norm, loss)
-            steps.append(StepTaken(loss, norm))
-        self.gradient_steps += len(steps)
+        regress = self._regress if self._kernel is None else self._regress_compiled
+        steps = regress(states, actions, targets, indices, plan)
         return {
             **update_report(steps, indices.shape[0], plan),
             "gradient_steps": self.gradient_steps,
@@ -125,9 +130,38 @@ class PQN:
             "epsilon": self.epsilon(progress),
         }
 
+    def _regress(
+        self, states: Tensor, actions: Tensor, targets: Tensor, indices: Tensor, plan: BatchPlan
+    ) -> list[StepTaken]:
+        add_gradient = by_autograd(partial(self.losses, states, actions, targets))
+        steps: list[StepTaken] = []
+        for minibatch in shuffled_minibatches(indices, plan.minibatches, plan.epochs, self._shuffle):
+            loss, self.micro_batch_size = accumulate_gradients(
+                add_gradient, minibatch, self.micro_batch_size, self.optimizer.gradient
+            )
+            norm = clipped_step(self.optimizer, self.settings.max_gradient_norm, loss)
+            steps.append(StepTaken(loss, norm))
+            self.gradient_steps += 1
+        return steps
+
+    def _regress_compiled(
+        self, states: Tensor, actions: Tensor, targets: Tensor, indices: Tensor, plan: BatchPlan
+    ) -> list[StepTaken]:
+        """The same in one call a pass."""
+        from swell.learning.fused import QPass
+
+        assert self._kernel is not None
+        settings = self.settings
+        rows = (states, actions, targets, settings.loss_coefficient)
+        one_pass = QPass(self._kernel, *rows, self.optimizer, settings.max_gradient_norm, self._shuffle)
+        steps: list[StepTaken] = []
+        for _ in range(plan.epochs):
+            steps += one_pass.run(indices, plan.minibatches, self)
+        return steps
+
     def losses(self, states: Tensor, actions: Tensor, targets: Tensor, chosen: Tensor) -> Tensor:
         """The objective, [B] for the chosen rows."""
-        q_values = self.network(states[chosen])
+        q_values = self.model(states[chosen])
         return self.settings.loss_coefficient * q_regression(q_values, actions[chosen], targets[chosen])
 
     @torch.no_grad()
@@ -135,7 +169,13 @@ class PQN:
         """λ-returns [T, N] with the weights that acted."""
         rewards = self.settings.reward_scale * rollout.rewards
         values = rollout.recorded["values"]
-        return rollout_returns(rollout, rewards, values, lambda seen: self.network(seen).amax(dim=1), self.settings)
+        sum_over_time = None
+        if self._kernel is not None:
+            from swell.learning.fused import lambda_returns as sum_over_time
+        return rollout_returns(rollout, rewards, values, self._largest_values, self.settings, sum_over_time)
+
+    def _largest_values(self, observations: Tensor) -> Tensor:
+        return self.model(observations).amax(dim=1)
 
     def _configure(self, samples: int, plan: BatchPlan, progress: float) -> float:
         """Sets the optimizer to this moment and this batch, by the rules that are on; returns its learning rate."""
@@ -152,13 +192,16 @@ class PQN:
         self.optimizer.learning_rate = rate
         return rate
 
-    def gradient_probe(self, rollout: Rollout) -> tuple[Tensor, SampleLosses]:
+    def gradient_probe(self, rollout: Rollout) -> GradientProbe:
         """The transitions to learn from, and the loss of each; the targets are those of the present weights."""
         targets = self.targets(rollout).flatten()
-        return rollout.valid_indices, partial(self.losses, rollout.states, rollout.actions.flatten(), targets)
+        losses = partial(self.losses, rollout.states, rollout.actions.flatten(), targets)
+        trained = [self.optimizer.flat] if self._kernel else list(self.network.parameters())
+        return rollout.valid_indices, losses, trained
 
     def state_dict(self) -> dict[str, Any]:
         return {
+            "path": self.path,
             "network": self.network.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "gradient_steps": self.gradient_steps,

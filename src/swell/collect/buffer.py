@@ -61,16 +61,24 @@ class RolloutBuffer:
         self._observation_rows[0].copy_(observations)
         self.filled = 0
 
-    def add(self, actions: np.ndarray, recorded: Mapping[str, Tensor], result: EnvStep) -> None:
-        """One step of all envs: what they did, what the learner noted beside it, what came back."""
+    @property
+    def observation_array(self) -> np.ndarray:
+        """What the envs show now, as an array of the host's memory; for buffers that are there."""
+        return self._observation_arrays[self.filled]
+
+    def record(self, recorded: Mapping[str, Tensor]) -> None:
+        """What the learner noted beside the actions of this step."""
+        for name, row in recorded.items():
+            if name not in self._recorded:
+                self._make_room_to_record(name, row)
+            self._recorded_rows[name][self.filled].copy_(row)
+
+    def add(self, actions: np.ndarray, result: EnvStep) -> None:
+        """One step of all envs: what they did, and what came back."""
         step = self.filled
         if self._actions is None:
             self._actions = self._field("actions", torch.from_numpy(actions).dtype, actions.shape[1:])
         self._actions[step] = actions
-        for name, row in recorded.items():
-            if name not in self._recorded:
-                self._make_room_to_record(name, row)
-            self._recorded_rows[name][step].copy_(row)
         self._rewards[step] = result.rewards
         self._terminated[step] = result.terminated
         self._truncated[step] = result.truncated
@@ -87,8 +95,11 @@ class RolloutBuffer:
             self._staging.array[:] = result.observations
             self._staging.send(self.observations)
 
-    def rollout(self) -> Rollout:
-        """What was added since `start`: views of memory that the next rollout overwrites."""
+    def rollout(self, recorded: Mapping[str, Tensor] | None = None) -> Rollout:
+        """What was added since `start`: views of memory that the next rollout overwrites.
+
+        `recorded` is what an actor noted itself, for the longest rollout, instead of `record`.
+        """
         horizon = self.filled
         for staging, field in self._staged:
             staging.send(field[:horizon])
@@ -99,7 +110,7 @@ class RolloutBuffer:
             **{name: field[:horizon] for name, field in self._fields.items()},
             final_observations=finals.to(self._device),
             final_indices=torch.from_numpy(indices).to(self._device),
-            recorded={name: rows[:horizon] for name, rows in self._recorded.items()},
+            recorded={name: rows[:horizon] for name, rows in (recorded or self._recorded).items()},
         )
 
     def _field(self, name: str, dtype: torch.dtype, shape: Sequence[int] = ()) -> np.ndarray:

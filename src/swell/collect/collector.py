@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from swell.collect.buffer import RolloutBuffer
+from swell.collect.buffer import RolloutBuffer, is_host
 from swell.collect.delayed import RolloutDelay
 from swell.collect.episodes import EpisodeStatistics
 from swell.envs.contract import VectorEnv
 from swell.errors import ConfigError
-from swell.types import Learner, Rollout
+from swell.types import Actor, HasActor, Learner, Rollout
 
 
 class Collector:
@@ -41,6 +41,8 @@ class Collector:
         self._max_horizon = max_horizon
         self._buffer = RolloutBuffer(max_horizon, envs.reset() if observations is None else observations, self._device)
         self._delay = RolloutDelay(staleness) if staleness else None
+        self._acting: Learner | None = None
+        self._actor: Actor | None = None
 
     def collect(self, learner: Learner, horizon: int, total_env_steps: int) -> Rollout:
         """At most `horizon` steps of every env; fewer where the run's total is reached before.
@@ -61,22 +63,39 @@ class Collector:
         started, in_envs = time.perf_counter(), 0.0
         buffer = self._buffer
         buffer.start()
+        actor = self._actor_of(learner)
+        if actor is not None:
+            actor.start(horizon)
         for step in range(horizon):
             if step and self.env_steps >= total_env_steps:
                 break
-            actions, recorded = learner.act(buffer.observations, self.env_steps / total_env_steps)
-            actions = actions.cpu().numpy()
+            progress = self.env_steps / total_env_steps
+            if actor is not None:
+                actions = actor.act(step, buffer.observation_array, progress)
+            else:
+                chosen, recorded = learner.act(buffer.observations, progress)
+                buffer.record(recorded)
+                actions = chosen.cpu().numpy()
             before = time.perf_counter()
             result = self.envs.step(actions)
             in_envs += time.perf_counter() - before
-            buffer.add(actions, recorded, result)
+            buffer.add(actions, result)
             self.episodes.add(result)
             self.env_steps += int(np.count_nonzero(result.valid))
         self.num_rollouts += 1
-        rollout = buffer.rollout()
+        rollout = buffer.rollout(None if actor is None else actor.recorded)
         self.seconds["env"] += in_envs
         self.seconds["act"] += time.perf_counter() - started - in_envs
         return rollout
+
+    def _actor_of(self, learner: Learner) -> Actor | None:
+        """The learner's own, made once; none where observations are not in this process's memory."""
+        if learner is not self._acting:
+            self._acting = learner
+            self._actor = None
+            if is_host(self._device) and isinstance(learner, HasActor):
+                self._actor = learner.actor(self._max_horizon, self.envs.num_envs)
+        return self._actor
 
     def state_dict(self) -> dict[str, Any]:
         return {

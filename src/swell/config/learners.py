@@ -12,6 +12,8 @@ StalenessMode = Literal["behavior", "recent", "decoupled"]
 Activation = Literal["relu", "tanh"]
 NormOver = Literal["channels", "map", "none"]
 MultiSkipHead = Literal["original", "release"]
+ComputePath = Literal["auto", "autograd", "compiled"]
+Precision = Literal["float32", "bfloat16"]
 Architecture = Literal["dual", "shared", "detached"]
 NetworkName = Annotated[
     str, ChoiceOrImport("auto", "mlp", "minatar-cnn", "nature-cnn", "impala-cnn", "pqn-l", "pqn-xl")
@@ -78,7 +80,21 @@ class InvarianceSettings(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LearnerSettings(OptimizerSettings, ReturnSettings, InvarianceSettings, NetworkSettings):
+class ComputeSettings(Settings):
+    """How it is computed."""
+
+    path: ComputePath = "auto"
+    """Compiled kernels (extra `fast`), for plain networks on a CPU, or autograd, for all; `auto` takes the faster."""
+    precision: Precision = "float32"
+    """`bfloat16` passes images through the network in half precision; weights, targets and optimizer stay float32."""
+
+    def contradictions(self) -> Iterator[Fault]:
+        if self.path == "compiled" and self.precision == "bfloat16":
+            yield ("path", "precision"), "precision must be float32 on the compiled path, got bfloat16"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnerSettings(OptimizerSettings, ReturnSettings, InvarianceSettings, ComputeSettings, NetworkSettings):
     """What every learner reads."""
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import numba
 
+_config: Any = numba.config  # pyright: ignore[reportPrivateImportUsage]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 OPTIONS: dict[str, Any] = {
@@ -37,7 +38,7 @@ def cache_directory() -> Path:
     with its old code.
     """
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    root = numba.config.CACHE_DIR or Path(home) / "swell"  # pyright: ignore[reportAttributeAccessIssue]
+    root = _config.CACHE_DIR or Path(home) / "swell"
     return Path(root) / _state_of_the_source()
 
 
@@ -51,9 +52,9 @@ def _state_of_the_source() -> str:
 @contextmanager
 def _cached_in(directory: Path) -> Generator[None]:
     """numba asks for its cache directory when a function is decorated; what others decorate stays where it was."""
-    before = numba.config.CACHE_DIR  # pyright: ignore[reportAttributeAccessIssue]
-    numba.config.CACHE_DIR = str(directory)  # pyright: ignore[reportAttributeAccessIssue]
+    before = _config.CACHE_DIR
+    _config.CACHE_DIR = str(directory)
     try:
         yield
     finally:
-        numba.config.CACHE_DIR = before  # pyright: ignore[reportAttributeAccessIssue]
+        _config.CACHE_DIR = before

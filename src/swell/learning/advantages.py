@@ -1,6 +1,7 @@
 """What turns a rollout's rewards and advantages into numbers of a size that a policy learner can train on."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,19 @@ class AdvantageMoments:
         self._sum_of_squares = float(state["sum_of_squares"])
 
 
+SumOverTime = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+"""`running_sums`, or a kernel that does the same."""
+
+
+def running_sums(rewards: np.ndarray, discounts: np.ndarray, carried: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """ret_t = r_t + γ_{t−1} · ret_{t−1}, [T, N], from `carried` [N] on; and what is carried on."""
+    returns = rewards.copy()
+    for step in range(returns.shape[0]):
+        returns[step] += carried
+        carried = returns[step] * discounts[step]
+    return returns, carried
+
+
 class RewardNormalizer:
     """Divides rewards by the std of all discounted returns so far; their mean stays in, so that signs do.
 
@@ -62,8 +76,9 @@ class RewardNormalizer:
     γ is the discount of training: OpenAI's code has 0.99 here whatever that is, which cleanrl #203 calls incorrect.
     """
 
-    def __init__(self, discount: float) -> None:
+    def __init__(self, discount: float, sum_over_time: SumOverTime | None = None) -> None:
         self._discount = discount
+        self._sum_over_time = sum_over_time or running_sums
         self._returns: np.ndarray | float = 0.0
         """Of the episodes in flight, [N] once there was a rollout."""
         self._moments = Moments(0, 0.0, 0.0)
@@ -84,13 +99,8 @@ class RewardNormalizer:
 
     def _discounted_returns(self, rewards: np.ndarray, continues: np.ndarray) -> np.ndarray:
         """[T, N] running returns; what goes on into the next rollout is kept."""
-        returns = rewards.copy()
-        discounts = self._discount * continues
-        carried = self._returns
-        for step in range(returns.shape[0]):
-            returns[step] += carried
-            carried = returns[step] * discounts[step]
-        self._returns = carried
+        carried = np.broadcast_to(self._returns, rewards.shape[1:]).copy()
+        returns, self._returns = self._sum_over_time(rewards, self._discount * continues, carried)
         return returns
 
     def _add(self, returns: np.ndarray) -> None:

@@ -35,15 +35,6 @@ class Categorical:
     def entropy(self) -> Tensor:
         return -(self.log_probs.exp() * self.log_probs).sum(-1)
 
-    def score(self, actions: Tensor) -> Tensor:
-        """1{i = a} − p_i."""
-        score = self.log_probs.exp().neg_()
-        return score.scatter_add_(-1, actions.unsqueeze(-1), torch.ones_like(score[..., :1]))
-
-    def entropy_slopes(self) -> Tensor:
-        """−p_i (log p_i + H)."""
-        return -self.log_probs.exp() * (self.log_probs + self.entropy().unsqueeze(-1))
-
     def mode(self) -> Tensor:
         return self.log_probs.argmax(-1)
 
@@ -70,21 +61,11 @@ class MultiCategorical:
     def entropy(self) -> Tensor:
         return -(self.log_probs.exp() * self.log_probs).sum(-1)
 
-    def score(self, actions: Tensor) -> Tensor:
-        parts = zip(self._parts(), actions.unbind(-1), strict=True)
-        return torch.cat([part.score(action) for part, action in parts], -1)
-
-    def entropy_slopes(self) -> Tensor:
-        return torch.cat([part.entropy_slopes() for part in self._parts()], -1)
-
     def mode(self) -> Tensor:
         return self._best(self.log_probs)
 
     def kl(self, other: Self) -> Tensor:
         return (self.log_probs.exp() * (self.log_probs - other.log_probs)).sum(-1)
-
-    def _parts(self) -> list[Categorical]:
-        return [Categorical(part) for part in self.log_probs.split(self.sizes, -1)]
 
     def _best(self, scores: Tensor) -> Tensor:
         return torch.stack([part.argmax(-1) for part in scores.split(self.sizes, -1)], -1)
@@ -110,15 +91,6 @@ class DiagonalGaussian:
 
     def entropy(self) -> Tensor:
         return self.log_std.sum(-1) + (0.5 + HALF_LOG_TWO_PI) * self.log_std.shape[-1]
-
-    def score(self, actions: Tensor) -> Tensor:
-        """(a − μ) / σ², then ((a − μ) / σ)² − 1."""
-        precision = torch.exp(-self.log_std)
-        standardized = (actions - self.mean) * precision
-        return torch.cat((standardized * precision, standardized.square() - 1.0), -1)
-
-    def entropy_slopes(self) -> Tensor:
-        return torch.cat((torch.zeros_like(self.mean), torch.ones_like(self.log_std)), -1)
 
     def mode(self) -> Tensor:
         return self.mean

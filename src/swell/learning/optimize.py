@@ -61,7 +61,7 @@ class FlatAdam:
         self.betas = betas
         self.epsilon = epsilon
         self._rectified = rectified
-        self._mean, self._square = torch.zeros_like(flat), torch.zeros_like(flat)
+        self.mean, self.square = torch.zeros_like(flat), torch.zeros_like(flat)
         self._steps = torch.zeros((), device=flat.device)
         self._is_fused = flat.device.type in ("cpu", "cuda")
 
@@ -71,14 +71,27 @@ class FlatAdam:
         assert gradient is not None  # flat_parameters made it
         return gradient
 
+    @property
+    def rectified(self) -> bool:
+        return self._rectified
+
+    @property
+    def steps(self) -> float:
+        """How many it has taken; a kernel that takes some says so."""
+        return self._steps.item()
+
+    @steps.setter
+    def steps(self, count: float) -> None:
+        self._steps.fill_(count)
+
     @torch.no_grad()
     def step(self) -> None:
         rate, epsilon = self._rectified_numbers() if self._rectified else (self.learning_rate, self.epsilon)
         adam(
             [self.flat],
             [self.gradient],
-            [self._mean],
-            [self._square],
+            [self.mean],
+            [self.square],
             [],
             [self._steps],
             fused=self._is_fused,
@@ -92,7 +105,7 @@ class FlatAdam:
         )
         if rate == 0.0 and self.learning_rate != 0.0:
             correction = 1.0 - self.betas[0] ** self._steps.item()
-            self.flat.add_(self._mean, alpha=-self.learning_rate / correction)
+            self.flat.add_(self.mean, alpha=-self.learning_rate / correction)
 
     def _rectified_numbers(self) -> tuple[float, float]:
         """The rate and the epsilon with which Adam does what RAdam asks for; a rate of 0 where it asks for momentum."""
@@ -109,12 +122,12 @@ class FlatAdam:
         return self.learning_rate * rectification, self.epsilon / math.sqrt(correction)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"steps": self._steps, "mean": self._mean, "square": self._square}
+        return {"steps": self._steps, "mean": self.mean, "square": self.square}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._steps.copy_(state["steps"])
-        self._mean.copy_(state["mean"])
-        self._square.copy_(state["square"])
+        self.mean.copy_(state["mean"])
+        self.square.copy_(state["square"])
 
 
 def shuffled_minibatches(indices: Tensor, minibatches: int, epochs: int, generator: Generator) -> Iterator[Tensor]:
@@ -122,13 +135,15 @@ def shuffled_minibatches(indices: Tensor, minibatches: int, epochs: int, generat
 
     A single minibatch keeps their order, since it holds them all.
     """
-    count = indices.shape[0]
     for _ in range(epochs):
-        if minibatches == 1:
-            yield indices
-            continue
-        order = torch.randperm(count, generator=generator).to(indices.device)
-        yield from indices[order].tensor_split(min(minibatches, count))
+        yield from shuffled(indices, minibatches, generator).tensor_split(min(minibatches, indices.shape[0]))
+
+
+def shuffled(indices: Tensor, minibatches: int, generator: Generator) -> Tensor:
+    """The indices in the order in which an epoch deals them out."""
+    if minibatches == 1:
+        return indices
+    return indices[torch.randperm(indices.shape[0], generator=generator).to(indices.device)]
 
 
 AddGradient = Callable[[Tensor, int], float]
@@ -191,13 +206,17 @@ def clipped_step(optimizer: FlatAdam, max_gradient_norm: float | None, loss: flo
     """
     gradient = optimizer.gradient
     norm = torch.linalg.vector_norm(gradient).item()
-    if not (abs(loss) < math.inf and norm < math.inf):
-        raise DivergedError(f"the loss is {loss} and its gradient norm {norm}: no finite update is possible")
+    require_finite(loss, norm)
     if max_gradient_norm is not None and norm > max_gradient_norm:
         gradient.mul_(max_gradient_norm / norm)
     optimizer.step()
     gradient.zero_()
     return norm
+
+
+def require_finite(loss: float, norm: float) -> None:
+    if not (abs(loss) < math.inf and norm < math.inf):
+        raise DivergedError(f"the loss is {loss} and its gradient norm {norm}: no finite update is possible")
 
 
 @dataclass(frozen=True)

@@ -1,23 +1,22 @@
 """What all learners of a stochastic policy share: acting, batches, gradient steps, state. Subclasses add objectives."""
 
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import torch
 from gymnasium.spaces import Space
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 
 from swell.batch.rules import BatchSizes, Hyperparameters, batch_rules
 from swell.config.learners import PolicySettings
 from swell.config.seeds import derive_seed
 from swell.config.validation import with_fields
 from swell.errors import ConfigError
-from swell.kernels.written_gradients import policy_chain_of
+from swell.kernels.factory import policy_kernel_of
 from swell.learning.advantages import RewardNormalizer
 from swell.learning.distributions import make_action_space
 from swell.learning.optimize import (
     AddGradient,
     FlatAdam,
-    SampleMeans,
     StepTaken,
     accumulate_gradients,
     clipped_step,
@@ -25,10 +24,24 @@ from swell.learning.optimize import (
     update_report,
 )
 from swell.learning.policy_batch import PolicyBatch
+from swell.learning.precision import in_precision
 from swell.learning.targets import rollout_returns
 from swell.networks.actor_critics import ActorCritic, make_actor_critic
 from swell.networks.encoders import seeded
-from swell.types import BatchPlan, PolicyView, Rollout
+from swell.types import Actor, BatchPlan, PolicyView, Rollout
+
+if TYPE_CHECKING:
+    from swell.kernels.models import CompiledPolicy
+
+
+class PolicyModel(Protocol):
+    """An ActorCritic, or what stands for one."""
+
+    def __call__(self, observations: Tensor) -> tuple[Tensor, Tensor]: ...
+    def policy(self, observations: Tensor) -> Tensor: ...
+    def value(self, observations: Tensor) -> Tensor: ...
+    def auxiliary(self, observations: Tensor) -> tuple[Tensor, Tensor, Tensor]: ...
+
 
 SettingsKind = TypeVar("SettingsKind", bound=PolicySettings)
 
@@ -71,15 +84,36 @@ class PolicyLearner(Generic[SettingsKind]):
             raise ConfigError("invariance on needs `reference`, the BatchSizes at which the settings were tuned")
         self.rules = batch_rules(self.settings, reference or BatchSizes(1.0, 1.0))
         self._flat = flat_parameters(self.network)
-        self._chain = policy_chain_of(self.network)
+        self._observed = observation_space.shape or (), observation_space.dtype
+        self.kernel = self.kernel_of(self.network, self._flat)
+        self.path = "autograd" if self.kernel is None else "compiled"
+        self.model: PolicyModel = self.kernel or in_precision(self.settings.precision, self.network, self._observed[0])
+        """What passes go through: the network, or a kernel that stands for it."""
         self.optimizer = self.make_adam()
-        self._reward_normalizer = RewardNormalizer(self.settings.discount) if self.settings.normalize_rewards else None
+        self._sum_over_time = self._reward_normalizer = sum_rewards = None
+        if self.kernel is not None:
+            from swell.learning.fused import lambda_returns, running_sums as sum_rewards
+
+            self._sum_over_time = lambda_returns
+        if self.settings.normalize_rewards:
+            self._reward_normalizer = RewardNormalizer(self.settings.discount, sum_rewards)
         self._exploration = Generator().manual_seed(derive_seed(seed, "learner"))
         self.shuffle = Generator().manual_seed(derive_seed(seed, "learner") + 1)
         self.start()
 
     def start(self) -> None:
         """Where a subclass makes what it remembers beside all this."""
+
+    def kernel_of(self, network: ActorCritic, flat: nn.Parameter) -> "CompiledPolicy | None":
+        """A compiled form of such a network, where there is one and it is wanted."""
+        path = "autograd" if self.settings.precision == "bfloat16" else self.settings.path
+        kind = self.space.kind
+        return policy_kernel_of(network, flat, *self._observed, () if kind.is_continuous else kind.sizes, path)
+
+    @property
+    def trained(self) -> list[nn.Parameter]:
+        """What the gradient of a loss on the model's outputs is taken by."""
+        return list(self.network.parameters()) if self.kernel is None else [self._flat]
 
     def make_adam(self) -> FlatAdam:
         tuned = self.rules.tuned
@@ -88,15 +122,22 @@ class PolicyLearner(Generic[SettingsKind]):
     @torch.inference_mode()
     def act(self, observations: Tensor, progress: float) -> tuple[Tensor, dict[str, Tensor]]:
         """Sampled actions, and what the update needs of this moment: the distribution itself and the values."""
-        # Written out, a network acts on a few envs in half the time.
-        parameters, values = (
-            self.network(observations) if self._chain is None else self._chain.forward(observations, [])
-        )
+        parameters, values = self.model(observations)
         sampled = self.space.kind.distribution(parameters).sample(self._exploration)
         recorded = {"values": values, "parameters": parameters}
         if self.space.kind.is_continuous:
             recorded["sampled_actions"] = sampled
         return self.space.for_env(sampled), recorded
+
+    def actor(self, max_horizon: int, num_envs: int) -> Actor | None:
+        if self.kernel is None:
+            return None
+        from swell.kernels.actors import PolicyActor
+
+        kind, low, high = self.space.kind, self.space.low, self.space.high
+        bounds = None if low is None or high is None else (low, high)
+        shape = self.space.shape if kind.is_continuous else kind.sizes[1:] and (len(kind.sizes),)
+        return PolicyActor(self.kernel, bounds, shape, max_horizon, num_envs, self._exploration)
 
     @torch.no_grad()
     def greedy_actions(self, observations: Tensor) -> Tensor:
@@ -111,12 +152,12 @@ class PolicyLearner(Generic[SettingsKind]):
     @torch.no_grad()
     def parameters(self, observations: Tensor) -> Tensor:
         """[B, P] of the policy's distributions."""
-        return torch.cat([self.network.policy(part) for part in observations.split(self.settings.micro_batch_size)])
+        return torch.cat([self.model.policy(part) for part in observations.split(self.settings.micro_batch_size)])
 
     @torch.no_grad()
     def values(self, observations: Tensor) -> Tensor:
         """[B] of the states' values."""
-        return torch.cat([self.network.value(part) for part in observations.split(self.settings.micro_batch_size)])
+        return torch.cat([self.model.value(part) for part in observations.split(self.settings.micro_batch_size)])
 
     def prepare(self, rollout: Rollout) -> PolicyBatch:
         """What to train on; the scale of the rewards takes in this rollout first."""
@@ -140,7 +181,7 @@ class PolicyLearner(Generic[SettingsKind]):
         rewards = self.settings.reward_scale * rollout.rewards
         if self._reward_normalizer is not None:
             rewards = self._reward_normalizer.normalize(rewards)
-        returns = rollout_returns(rollout, rewards, values, self.values, self.settings)
+        returns = rollout_returns(rollout, rewards, values, self.values, self.settings, self._sum_over_time)
         return PolicyBatch(
             indices=rollout.valid_indices,
             states=states,
@@ -179,19 +220,20 @@ class PolicyLearner(Generic[SettingsKind]):
             self.network.normalizer.observe(batch.states[batch.indices])
 
     def report(
-        self, batch: PolicyBatch, plan: BatchPlan, now: Hyperparameters, steps: list[StepTaken], means: SampleMeans
+        self, batch: PolicyBatch, plan: BatchPlan, now: Hyperparameters, steps: list[StepTaken], means: dict[str, float]
     ) -> dict[str, float]:
         """The metrics that every update of a policy has."""
         return {
             **update_report(steps, batch.size, plan),
             **batch.report(),
-            **means.means(),
+            **means,
             "gradient_steps": self.gradient_steps,
             "learning_rate": now.learning_rate,
         }
 
     def state_dict(self) -> dict[str, Any]:
         return {
+            "path": self.path,
             "network": self.network.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "reward_normalizer": None if self._reward_normalizer is None else self._reward_normalizer.state_dict(),

@@ -16,7 +16,7 @@ from swell.config.learners import DecoupledSettings
 from swell.learning.advantages import AdvantageMoments
 from swell.learning.distributions import ActionKind
 from swell.learning.losses import decoupled_clip, distance, squared_log_ratio
-from swell.learning.optimize import SampleMeans
+from swell.learning.optimize import SampleMeans, flat_parameters
 from swell.learning.policy_batch import PolicyBatch
 from swell.networks.actor_critics import ActorCritic
 
@@ -29,11 +29,15 @@ class WeightAverage(Generic[Network]):
         θ_avg = Σ_k β^k θ_{t−k} / Σ_k β^k
 
     The parameters it starts from count as one ordinary sample, so early on it is younger than the usual moving average,
-    which would give them all the weight that is not yet taken. Its own copy of the network needs no gradient.
+    which would give them all the weight that is not yet taken. Its own copy of the network needs no gradient; passes
+    go through `model`, which is a kernel for the copy where there is one.
     """
 
-    def __init__(self, network: Network) -> None:
-        self.network = copy.deepcopy(network).requires_grad_(False)
+    def __init__(self, network: Network, kernel_of: Callable[[Network, nn.Parameter], Any] | None = None) -> None:
+        self.network = copy.deepcopy(network)
+        flat = flat_parameters(self.network)
+        self.model = (kernel_of and kernel_of(self.network, flat)) or self.network
+        self.network.requires_grad_(False)
         self._weight = 1.0
 
     @property
@@ -80,7 +84,7 @@ def averaged_log_probs(
     average: WeightAverage[ActorCritic], kind: ActionKind, chosen: Tensor, states: Tensor, actions: Tensor
 ) -> Tensor:
     """Those of the policy of averaged weights, as it is when it is asked."""
-    return kind.distribution(average.network.policy(states)).log_prob(actions)
+    return kind.distribution(average.model.policy(states)).log_prob(actions)
 
 
 def moment_normalized(
@@ -93,7 +97,7 @@ def moment_normalized(
 
 
 def decoupled_losses(
-    network: ActorCritic,
+    network: Callable[[Tensor], tuple[Tensor, Tensor]],
     kind: ActionKind,
     batch: PolicyBatch,
     advantages: Tensor,

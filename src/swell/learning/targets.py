@@ -8,10 +8,18 @@ from torch import Tensor
 from swell.config.learners import ReturnSettings
 from swell.types import Rollout
 
+SumOverTime = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""`lambda_returns`, or a kernel that does the same."""
+
 
 @torch.no_grad()
 def rollout_returns(
-    rollout: Rollout, rewards: Tensor, values: Tensor, value_of: Callable[[Tensor], Tensor], settings: ReturnSettings
+    rollout: Rollout,
+    rewards: Tensor,
+    values: Tensor,
+    value_of: Callable[[Tensor], Tensor],
+    settings: ReturnSettings,
+    sum_over_time: SumOverTime | None = None,
 ) -> Tensor:
     """λ-returns [T, N] of a rollout; less the values they are the generalized advantages (arXiv 1506.02438).
 
@@ -26,7 +34,7 @@ def rollout_returns(
     next_values = successor_values(values, value_of(rollout.observations[-1]), final_values, rollout.final_indices)
     discounts = settings.discount * (~terminated).float()
     traces = settings.trace_decay * (~(rollout.terminated | rollout.truncated)).float()
-    return lambda_returns(rewards, discounts, next_values, traces)
+    return (sum_over_time or lambda_returns)(rewards, discounts, next_values, traces)
 
 
 def lambda_returns(rewards: Tensor, discounts: Tensor, next_values: Tensor, traces: Tensor) -> Tensor:

@@ -59,6 +59,11 @@ class BuiltRun:
     memory_plan: MemoryPlan
 
     @property
+    def path(self) -> str:
+        """From a loss to a step: `compiled` or `autograd`."""
+        return getattr(self.learner, "path", "autograd")
+
+    @property
     def longest_horizon(self) -> int:
         return self.memory_plan.longest_horizon
 

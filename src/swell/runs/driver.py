@@ -253,6 +253,7 @@ class Run:
             "directory": str(self.directory),
             "env_steps": collector.env_steps,
             "gradient_steps": self.parts.learner.gradient_steps,
+            "path": self.parts.path,
             "micro_batch_size": self.parts.learner.micro_batch_size,
             "episodes": collector.episodes.finished,
             "abandoned_episodes": collector.episodes.abandoned,
@@ -295,7 +296,7 @@ class Run:
         return RunHeader(
             env_id=config.env,
             algorithm=config.algorithm,
-            network=parts.network_name,
+            network=f"{parts.network_name}, {parts.path}",
             num_parameters=sum(parameter.numel() for parameter in parts.learner.network.parameters()),
             scaler=f"{words.get(config.scaler, config.scaler)}, minibatches by {config.minibatch_rule}",
             adapts=config.adapts_horizon,

@@ -8,9 +8,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from swell.config.learners import ComputePath
 from swell.config.run_config import RunConfig, changed, config_from_dict
 from swell.display.console import patient_console, say
 from swell.envs import resolve_env_id
+from swell.kernels.factory import can_compile
 from swell.memory.plan import MemoryPlan
 from swell.presets import make_config
 from swell.runs.build import BuiltRun, build
@@ -27,7 +29,10 @@ from swell.runs.run_directory import (
 )
 
 CHECKPOINTS_PER_RUN = 20
-VERSIONED = ("swell-rl", "torch", "numpy", "gymnasium", "ale-py", "minatar", "mujoco", "envpool")
+VERSIONED = (
+    *("swell-rl", "torch", "numpy", "scipy", "numba"),
+    *("gymnasium", "ale-py", "minatar", "mujoco", "envpool"),
+)
 
 
 def run(
@@ -75,7 +80,8 @@ def resume(directory: str | Path, total_env_steps: int | None = None, *, quiet: 
         notices: list[str] = []
         found = load_newest(directory / "checkpoints", notices.append)
         state = found[1] if found else None
-        pinned = replace(config, threads=described["threads"])  # another number of threads changes bits
+        # Another number of threads, or another path, changes bits.
+        pinned = replace(config, threads=described["threads"], path=same_path(described))
         announce(f"restoring {config.num_envs} envs of {config.env}", quiet)
         decided = MemoryPlan(**described["memory"]) if "memory" in described else None  # runs of earlier versions
         parts = build(pinned, state["scaler"].get("points") if state else None, decided)
@@ -85,6 +91,12 @@ def resume(directory: str | Path, total_env_steps: int | None = None, *, quiet: 
         notices += differences(described, describe_run(config, parts))
         continued.restore(state, notices)
         return continued.drive()
+
+
+def same_path(described: dict[str, Any]) -> ComputePath:
+    """The path that a run was on, if this machine has it; runs of earlier versions had none of today's."""
+    path = described.get("path", "auto")
+    return "auto" if path == "compiled" and not can_compile() else path
 
 
 def announce(text: str, quiet: bool) -> None:
@@ -106,6 +118,7 @@ def describe_run(config: RunConfig, parts: BuiltRun) -> dict[str, Any]:
         "device": str(parts.device),
         "threads": parts.threads,
         "network": parts.network_name,
+        "path": parts.path,
         "memory": asdict(parts.memory_plan),
         "resume": resume_promise(parts),
         "machine": platform.machine(),
@@ -120,7 +133,7 @@ def installed_versions(names: Sequence[str] = VERSIONED) -> dict[str, str]:
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """One line for each change of the ground under a run that may change its numbers."""
-    pairs = [(name, before[name], now[name]) for name in ("device", "threads", "machine")]
+    pairs = [(name, before[name], now[name]) for name in ("device", "threads", "path", "machine") if name in before]
     pairs += [(name, version, now["versions"].get(name)) for name, version in before["versions"].items()]
     changed = [(name, old, new) for name, old, new in pairs if old != new]
     return [f"{name} was {old} and is {new}: the run continues, but not bit for bit" for name, old, new in changed]
