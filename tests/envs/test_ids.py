@@ -91,6 +91,9 @@ def test_every_mujoco_env_of_gymnasium_belongs_to_the_family():
         ("minatar/breakout", "envpool", "backend must be gymnasium or auto for MinAtar/Breakout-v1"),
         ("CartPole-v1", "envpool", "backend must be gymnasium or auto for CartPole-v1"),
         ("coinrun", "gymnasium", "backend must be envpool or auto for Procgen/CoinrunHard-v0"),
+        ("coinrun", "compiled", "backend must be envpool or auto for Procgen/CoinrunHard-v0"),
+        ("pong", "compiled", "backend must be gymnasium or auto for ALE/Pong-v5: compiled has Acrobot-v1, CartPole-v0"),
+        ("HalfCheetah-v5", "compiled", "backend must be gymnasium or auto for HalfCheetah-v5"),
     ],
 )
 def test_a_backend_that_does_not_have_the_env_is_refused(env_id, backend, message, everything_installed):

@@ -6,7 +6,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from registered_envs import ACTION_SPACES
 
 from swell.envs.gymnasium_envs import EntryPointEnvs
-from swell.envs.spaces import ActionDecoder, BadAnswerError, ObservationEncoder
+from swell.envs.spaces import ActionDecoder, BadAnswerError, ObservationEncoder, all_finite
 
 SENT_AND_OBSERVED = {
     "Float32": ([[0.5, -2.0], [1.0, 0.25]], [[0.5, -2.0], [1.0, 0.25]]),
@@ -103,3 +103,15 @@ def test_other_numbers_do_not(dtype, value):
         observation = np.array([0.0, value]).astype(dtype)
     with pytest.raises(BadAnswerError, match=r"expected a finite observation, got (nan|inf|-inf) at \(1,\)"):
         ObservationEncoder(Box(-np.inf, np.inf, (2,), np.float64), "env").encode(observation)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_huge_numbers_are_finite_and_only_infinities_and_nan_are_not(dtype):
+    huge = np.full((3, 2), np.finfo(dtype).max, dtype=dtype)
+    assert all_finite(huge)
+    for bad in (np.nan, np.inf, -np.inf):
+        for rows in (huge, np.zeros_like(huge)):
+            rows = rows.copy()
+            rows[2, 1] = bad
+            assert not all_finite(rows)

@@ -166,6 +166,13 @@ def test_labels_say_what_sets_the_batch():
     assert default_label({"algorithm": "pqn", "scaler": "ramp", "ramp_from": "x"}) == "pqn ramp-replay"
 
 
+@pytest.mark.parametrize(("backend", "ending"), [("auto", ""), ("gymnasium", ""), ("envpool", " envpool")])
+def test_the_label_names_another_implementation_of_the_env(backend, ending):
+    config = {"algorithm": "pqn", "scaler": "adaptive", "backend": backend}
+    assert default_label(config) == f"pqn adaptive{ending}"
+    assert default_label({**config, "backend": "compiled"}) == "pqn adaptive compiled"
+
+
 def test_a_given_label_is_kept(tmp_path):
     assert read_run(write_run(tmp_path / "run", label="mine")).label == "mine"
 

@@ -107,6 +107,13 @@ def test_runs_without_labels_that_differ_are_a_caution(tmp_path):
     assert caution.startswith("Runs called pqn adaptive differ in learning_rate.")
 
 
+def test_two_backends_under_one_given_label_are_a_caution(tmp_path):
+    write_run(tmp_path / "a", seed=1, label="mine", backend="auto")
+    write_run(tmp_path / "b", seed=2, label="mine", backend="compiled")
+    [caution] = verdict_on(tmp_path).cautions
+    assert caution.startswith("Runs called mine differ in backend.")
+
+
 def test_variants_without_a_common_env_are_not_compared(tmp_path):
     write_bench(tmp_path, {"adaptive": 100}, envs=("a",))
     write_bench(tmp_path, {"fixed:16": 90}, envs=("b",))

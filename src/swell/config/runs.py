@@ -9,8 +9,9 @@ import tyro
 from swell.config.validation import Between, Count, Fault, Positive, Settings, Share
 
 Algorithm = Literal["pqn", "ppo", "ppo-ewma", "ppg", "ppg-ewma", "ess"]
-Backend = Literal["auto", "gymnasium", "envpool"]
-"""Who runs the envs. `auto` is ale-py for Atari, EnvPool for Procgen, which nobody else has, Gymnasium for the rest."""
+Backend = Literal["auto", "gymnasium", "envpool", "compiled"]
+"""Who runs the envs. `auto` is ale-py for Atari, EnvPool for Procgen, which nobody else has, Gymnasium for the rest;
+never `compiled`, which is another implementation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +68,8 @@ class EnvSettings(Settings):
     num_envs: Count = 32
     """Envs stepped together, E. More envs make each step cheaper and the batch E × horizon larger."""
     backend: Backend = "auto"
-    """Who steps the envs; `envpool` is an alternative for Atari and MuJoCo and the only one for Procgen."""
+    """Who steps the envs; `envpool` is an alternative for Atari and MuJoCo and the only one for Procgen, `compiled`
+    one for classic control, with extra `fast`."""
     async_envs: bool = False
     """One process per env; pays off only for envs slower than about a millisecond a step."""
     max_episode_steps: Count | None = None

@@ -6,7 +6,7 @@ from typing import Any
 from swell.config.runs import EnvSettings
 from swell.config.validation import with_fields
 from swell.envs.contract import EnvBatch, EnvStep, ResumeTier, VectorEnv
-from swell.envs.ids import EnvFamily, env_family, resolve_env_id, uses_envpool
+from swell.envs.ids import EnvFamily, env_family, is_compiled, resolve_env_id, uses_envpool
 
 __all__ = [
     "EnvBatch",
@@ -37,6 +37,10 @@ def make_envs(
         from swell.envs.envpool_envs import EnvPoolEnvs
 
         return EnvPoolEnvs(settings)
+    if is_compiled(settings.env, settings.backend):
+        from swell.envs.compiled_envs import CompiledEnvs
+
+        return CompiledEnvs(settings)
     family = env_family(settings.env)
     if family == "atari":
         from swell.envs.atari import AtariEnvs

@@ -109,7 +109,8 @@ class CheckedVectorEnvs:
         return rows
 
     def _checked_rewards(self, rewards: Any) -> np.ndarray:
-        scores = np.asarray(rewards, dtype=np.float64)
+        """As float64 and as a copy, since some envs hand out the memory that they write into."""
+        scores = np.array(rewards, dtype=np.float64)
         if scores.shape != (self.num_envs,):
             raise self._failure(f"expected rewards of shape {(self.num_envs,)}, got {scores.shape}")
         if not all_finite(scores):
@@ -149,6 +150,8 @@ def _checked_reward(reward: Any) -> float:
 
 
 def _checked_flag(flag: Any) -> bool:
-    if not isinstance(flag, (bool, np.bool_)):
+    if flag is True or flag is False:
+        return flag
+    if not isinstance(flag, np.bool_):
         raise BadAnswerError(f"expected terminated and truncated to be booleans, got {repr(flag)[:80]}")
     return bool(flag)

@@ -6,6 +6,7 @@ NumPy is imported by the functions that need it: a command line that only names 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from swell.config.runs import EnvSettings
@@ -98,9 +99,11 @@ class VectorEnv(Protocol):
 
 def learner_rewards(scores: np.ndarray, clip_rewards: bool) -> np.ndarray:
     """The rewards that the learner sees: their signs, where the settings ask for clipping."""
-    import numpy as np
+    if clip_rewards:
+        import numpy as np
 
-    return (np.sign(scores) if clip_rewards else scores).astype(np.float32)
+        scores = np.sign(scores)
+    return scores.astype("float32")
 
 
 def same_step(
@@ -112,18 +115,24 @@ def same_step(
     clip_rewards: bool,
 ) -> EnvStep:
     """A step after which ended envs have already been reset, so that every row is a transition."""
-    import numpy as np
-
     return EnvStep(
         observations=observations,
         rewards=learner_rewards(scores, clip_rewards),
         terminated=terminated,
         truncated=truncated,
-        valid=np.ones(len(scores), dtype=np.bool_),
+        valid=_every_row(len(scores)).copy(),
         scores=scores,
         episode_over=terminated | truncated,
         final_observations=final_observations,
     )
+
+
+@cache
+def _every_row(num_envs: int) -> np.ndarray:
+    """To be copied, which takes a quarter of the time of making it."""
+    import numpy as np
+
+    return np.ones(num_envs, dtype=np.bool_)
 
 
 def env_seeds(seed: int, resume_count: int, num_envs: int) -> list[int]:

@@ -35,6 +35,7 @@ class LoopedEnvs:
         self.observation_space = self._envs[0].observation_space
         self.action_space = self._envs[0].action_space
         self._shape = (self.num_envs, *(self.observation_space.shape or ()))
+        self._dtype = self.observation_space.dtype
 
     @property
     def resume_tier(self) -> ResumeTier:
@@ -44,7 +45,7 @@ class LoopedEnvs:
         return self.restart(resume_count=0)
 
     def step(self, actions: np.ndarray) -> EnvStep:
-        final_observations = np.empty(self._shape, dtype=self.observation_space.dtype)
+        final_observations = np.empty(self._shape, dtype=self._dtype)
         scores = np.empty(self.num_envs)
         terminated = np.zeros(self.num_envs, dtype=np.bool_)
         truncated = np.zeros(self.num_envs, dtype=np.bool_)
@@ -113,20 +114,24 @@ class EntryPointEnvs(CheckedVectorEnvs):
             observations, rewards, terminated, truncated, info = self._envs.step(self._decoder.decode(actions))
         except Exception as error:
             raise self._failure(one_line(error)) from error
-        reset_rows = np.zeros_like(self._ended) if self._resets_at_once else self._ended
-        self._ended = terminated | truncated
+        reset_rows, self._ended = self._reset_rows(), terminated | truncated
         observations = self._checked_observations(observations)
-        scores = np.where(reset_rows, 0.0, self._checked_rewards(rewards))
+        scores = self._checked_rewards(rewards)
+        if np.count_nonzero(reset_rows):
+            scores[reset_rows] = 0.0
         return EnvStep(
             observations=observations,
             rewards=learner_rewards(scores, self._settings.clip_rewards),
             terminated=terminated,
-            truncated=truncated & ~terminated,
+            truncated=truncated > terminated,  # and not terminated
             valid=~reset_rows,
             scores=scores,
             episode_over=self._ended.copy(),
             final_observations=self._final_observations(observations, info) if self._resets_at_once else None,
         )
+
+    def _reset_rows(self) -> np.ndarray:
+        return np.zeros_like(self._ended) if self._resets_at_once else self._ended
 
     def render(self) -> np.ndarray | None:
         if self._settings.render_mode is None:

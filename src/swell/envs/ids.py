@@ -47,6 +47,9 @@ PROCGEN_MODES = ("hard", "easy")
 
 SHIPPED_FAMILIES: dict[str, EnvFamily] = {"ALE/": "atari", "MinAtar/": "minatar", "Procgen/": "procgen"}
 ENVPOOL_FAMILIES: tuple[EnvFamily, ...] = ("atari", "mujoco", "procgen")
+COMPILED_IDS = tuple(
+    "Acrobot-v1 CartPole-v0 CartPole-v1 MountainCar-v0 MountainCarContinuous-v0 Pendulum-v1".split()  # noqa: SIM905
+)
 
 # The package that a family needs and the extra of ours that brings it.
 EXTRAS: dict[EnvFamily, tuple[str, str]] = {
@@ -84,6 +87,8 @@ def resolve_env_id(env_id: str, backend: Backend = "auto") -> str:
     """
     full_id = _shipped_id(env_id) or _registered_id(env_id)
     family = env_family(full_id)
+    if is_compiled(full_id, backend):
+        _require("numba", f"backend compiled for {full_id}", "the fast extra", "swell-rl[fast]")
     in_envpool = uses_envpool(full_id, backend)
     package, extra = ("envpool", "envpool") if in_envpool and family != "procgen" else EXTRAS.get(family, ("", ""))
     if package:
@@ -101,6 +106,14 @@ def uses_envpool(env_id: str, backend: Backend) -> bool:
     if backend == "gymnasium" and family == "procgen":
         raise ConfigError(f"backend must be envpool or auto for {env_id}: Procgen has no other")
     return backend == "envpool" or family == "procgen"
+
+
+def is_compiled(env_id: str, backend: Backend) -> bool:
+    """Whether our own compiled env is to run; ConfigError if it was asked for and there is none of this id."""
+    if backend == "compiled" and env_id not in COMPILED_IDS:
+        other = "envpool" if env_family(env_id) == "procgen" else "gymnasium"
+        raise ConfigError(f"backend must be {other} or auto for {env_id}: compiled has {', '.join(COMPILED_IDS)}")
+    return backend == "compiled"
 
 
 def atari_id(game: str) -> str:

@@ -1,5 +1,6 @@
 """Observations as the networks want them, one array per env, and actions as the envs want them."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -33,13 +34,15 @@ class ObservationEncoder:
         self._source_dtype = dtype
         self.space = Box(_cast(box.low, self._dtype), _cast(box.high, self._dtype), dtype=self._dtype.type)
         self._shape = self.space.shape
+        self._is_float32 = self._dtype == np.float32
 
     def encode(self, observation: Any) -> np.ndarray:
         """The observation as an array; raises BadAnswerError, with what was expected, if it does not fit its space."""
         array = np.asarray(observation if self._is_box else self._flattened(observation))
-        _check_shape(array, self._shape)
-        if self._dtype == np.float32 and _fits_float32(array):
-            return array.astype(np.float32, copy=False)
+        if array.shape != self._shape:
+            raise _wrong_shape(array, self._shape)
+        if self._is_float32 and _fits_float32(array):
+            return array if array.dtype == self._dtype else array.astype(self._dtype)
         array = self._converted(array)
         if not all_finite(array):
             raise BadAnswerError(f"expected a finite observation, got {first_not_finite(array)}")
@@ -47,8 +50,9 @@ class ObservationEncoder:
 
     def encode_rows(self, observations: np.ndarray, num_envs: int) -> np.ndarray:
         """The same for the observations of all envs at once, where the space is a Box."""
-        _check_shape(observations, (num_envs, *self._shape))
-        return self._converted(observations)
+        if observations.shape[0:1] != (num_envs,) or observations.shape[1:] != self._shape:
+            raise _wrong_shape(observations, (num_envs, *self._shape))
+        return observations if observations.dtype == self._dtype else self._converted(observations)
 
     def _flattened(self, observation: Any) -> np.ndarray:
         if not self._source.contains(observation):
@@ -105,18 +109,25 @@ def _cast(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
         return array.astype(dtype)
 
 
-def _check_shape(array: np.ndarray, shape: tuple[int, ...]) -> None:
-    if array.shape != shape:
-        raise BadAnswerError(f"expected an observation of shape {shape}, got {array.shape}")
+def _wrong_shape(array: np.ndarray, shape: tuple[int, ...]) -> BadAnswerError:
+    return BadAnswerError(f"expected an observation of shape {shape}, got {array.shape}")
 
 
 def _fits_float32(array: np.ndarray) -> bool:
     """Whether these are certainly finite floats within the range of float32: the quick answer for nearly every step."""
-    return array.dtype.kind == "f" and float(np.vdot(array, array)) < SAFE_SUM_OF_SQUARES
+    return array.dtype.kind == "f" and _sum_of_squares(array) < SAFE_SUM_OF_SQUARES
 
 
 def all_finite(array: np.ndarray) -> bool:
-    return array.dtype.kind != "f" or bool(np.isfinite(array).all())
+    """Whether no number is infinite or NaN. A finite sum of squares says so; one that is not may have overflown."""
+    if array.dtype.kind != "f" or math.isfinite(_sum_of_squares(array)):
+        return True
+    return bool(np.isfinite(array).all())
+
+
+def _sum_of_squares(array: np.ndarray) -> float:
+    """Finite only if all numbers are. `vdot`, because NumPy's other products warn where they overflow."""
+    return float(np.vdot(array, array))
 
 
 def first_not_finite(array: np.ndarray) -> str:

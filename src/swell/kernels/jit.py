@@ -24,11 +24,12 @@ OPTIONS: dict[str, Any] = {
 
 def kernel(function: Function) -> Function:
     """Compiles a function at its first call, once for each set of argument types; the machine code is kept on disk."""
-    with _cached_in(cache_directory()):
-        try:
-            return numba.njit(cache=True, **OPTIONS)(function)  # pyright: ignore[reportReturnType]
-        except RuntimeError:  # there is no place on this machine that it may write to
-            return numba.njit(**OPTIONS)(function)  # pyright: ignore[reportReturnType]
+    return _compiled(function, OPTIONS)
+
+
+def exact_kernel(function: Function) -> Function:
+    """The same without any freedom in the arithmetic, for what has to come out as it does in NumPy, to the last bit."""
+    return _compiled(function, {**OPTIONS, "fastmath": False})
 
 
 def cache_directory() -> Path:
@@ -40,6 +41,14 @@ def cache_directory() -> Path:
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     root = _config.CACHE_DIR or Path(home) / "swell"
     return Path(root) / _state_of_the_source()
+
+
+def _compiled(function: Function, options: dict[str, Any]) -> Function:
+    with _cached_in(cache_directory()):
+        try:
+            return numba.njit(cache=True, **options)(function)  # pyright: ignore[reportReturnType]
+        except RuntimeError:  # there is no place on this machine that it may write to
+            return numba.njit(**options)(function)  # pyright: ignore[reportReturnType]
 
 
 def _state_of_the_source() -> str:

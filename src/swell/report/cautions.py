@@ -98,11 +98,16 @@ def _repeated(records: Sequence[RunRecord], scoring: Scoring) -> list[str]:
 
 
 def _mixed(records: Sequence[RunRecord], labels: Sequence[str]) -> list[str]:
-    """A label that somebody gave says which runs belong together; the label that runs get by default does not."""
+    """A label that somebody gave says which runs belong together; the label that runs get by default does not.
+
+    Another implementation of the env is told in either case: its scores are not to be pooled unnoticed.
+    """
     cautions: list[str] = []
     for label in labels:
-        runs = [r for r in records if r.label == label and not r.config.get("label") and r.config]
-        fields = sorted(_fields_that_differ_within_an_env(runs))
+        runs = [r for r in records if r.label == label and r.config]
+        unnamed = [r for r in runs if not r.config.get("label")]
+        backends = _fields_that_differ_within_an_env(runs) & {"backend"}
+        fields = sorted(_fields_that_differ_within_an_env(unnamed) | backends)
         if fields:
             told = ", ".join(fields[:6]) + (", …" if len(fields) > 6 else "")
             cautions.append(

@@ -32,6 +32,7 @@ from swell.runs.run_directory import LOCK_NAME, plain_name
 
 Status = Literal["done", "diverged", "failed", "interrupted", "running", "unfinished", "unreadable"]
 ScoreField = Literal["evaluation_score", "training_score"]
+USUAL_BACKENDS = ("auto", "gymnasium")
 SUMMARY_STATES: tuple[Status, ...] = ("done", "diverged", "failed", "interrupted")
 
 
@@ -183,13 +184,18 @@ def read_run(directory: Path, root: Path | None = None) -> RunRecord:
 
 
 def default_label(config: Mapping[str, Any], kind: Kind = ENV_RUN) -> str:
-    """What to call a run that has no label: `pqn adaptive`, `pqn fixed:32`."""
+    """What to call a run that has no label: `pqn adaptive`, `pqn fixed:32`, `pqn adaptive compiled`.
+
+    Scores of another implementation of the env do not belong into one mean with those of the usual one.
+    """
     scaler = str(config.get("scaler", "unknown scaler"))
     if scaler == "fixed":
         scaler = f"fixed:{config.get(kind.fixed_batch)}"
     elif scaler == "ramp" and config.get("ramp_from"):
         scaler = "shuffled" if config.get("ramp_order") == "shuffled" else "ramp-replay"
-    return f"{config.get('algorithm', 'unknown algorithm')} {scaler}"
+    backend = str(config.get("backend", "auto"))
+    named = "" if backend in USUAL_BACKENDS else f" {backend}"
+    return f"{config.get('algorithm', 'unknown algorithm')} {scaler}{named}"
 
 
 def natural_key(text: str) -> list[tuple[int, int, str]]:
