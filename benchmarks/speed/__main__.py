@@ -4,20 +4,20 @@
     python -m benchmarks.speed --only cartpole-pqn --blocks 2 --seconds 1
     python -m benchmarks.speed --only atari --beside atari "Name@commit, settings" "command that trains"
 
+What is not measured this time stays on the page as it was. --beside may be given as often as there are others.
 A command beside ours is run once a block, in turns with ours. It prints `steps_per_second: X`, its rate without
 start-up. If it also prints `wall_seconds: X` and `env_steps: N`, time and length of the whole command, our whole
 command of that length is timed as well.
 """
 
 import argparse
-import dataclasses
-import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
 from .machine import describe_machine
+from .record import Measured, goes, newest, read_record, write_record
 from .rows import Rounds, horizon_rows, measure_rows, memory_rows, start_rows, workload_rows
 from .table import Result, Skipped, insert, render
 from .turns import SideFailedError
@@ -29,6 +29,7 @@ ROWS: dict[str, Callable[[Rounds], Iterator[Result]]] = {
     "memory": memory_rows,
     "start": start_rows,
 }
+NAMES = (*WORKLOADS, *OTHER_ROWS)
 
 
 def main() -> None:
@@ -40,26 +41,27 @@ def main() -> None:
 
     rounds = Rounds(given.blocks, given.seconds, say)
     machine = {**describe_machine(), "blocks": f"{given.blocks} of {given.seconds:g} s or one iteration, medians"}
-    results: list[Result] = []
+    measured = read_record(given.out.with_suffix(".json"))
     for name in given.only:
         say(name)
+        results: list[Result] = []
         besides = [(label, command) for workload, label, command in given.beside if workload == name]
         rows = partial(workload_rows, WORKLOADS[name], besides) if name in WORKLOADS else ROWS[name]
         for result in surviving(name, rows(rounds)):
             results.append(result)
             if isinstance(result, Skipped):
                 say(f"  {result.row}: {result.reason}")
-            write(given.out, results, machine)
-    print(f"\n{report(results, machine)}\n")
+            measured[name] = Measured(results, machine)
+            write(given.out, measured)
+    print(f"\n{report(measured)}\n")
     say(f"written to {given.out} and {given.out.with_suffix('.json')}")
 
 
 def arguments() -> argparse.Namespace:
-    names = [*WORKLOADS, *OTHER_ROWS]
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.speed", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="ROW", help=", ".join(names))
+    parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, metavar="ROW", help=", ".join(NAMES))
     parser.add_argument("--beside", nargs=3, action="append", default=[], metavar=("WORKLOAD", "LABEL", "COMMAND"))
     parser.add_argument("--blocks", type=int, default=5, help="turns of each side")
     parser.add_argument("--seconds", type=float, default=4.0, help="length of a turn; an iteration is always finished")
@@ -86,16 +88,19 @@ def surviving(name: str, rows: Iterator[Result]) -> Iterator[Result]:
         yield Skipped(name, str(error))
 
 
-def write(page: Path, results: Sequence[Result], machine: dict[str, str]) -> None:
+def write(page: Path, measured: Mapping[str, Measured]) -> None:
     """Everything so far, so that a crash loses nothing."""
     page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(insert(page.read_text() if page.exists() else "", report(results, machine)))
-    rows = [{"kind": type(result).__name__.lower(), **dataclasses.asdict(result)} for result in results]
-    page.with_suffix(".json").write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
+    page.write_text(insert(page.read_text() if page.exists() else "", report(measured)))
+    write_record(page.with_suffix(".json"), measured)
 
 
-def report(results: Sequence[Result], machine: dict[str, str]) -> str:
-    return render(results, machine, {name: workload.title for name, workload in WORKLOADS.items()})
+def report(measured: Mapping[str, Measured]) -> str:
+    """The tables, in the order of the workloads, whichever was measured last."""
+    ordered = {name: measured[name] for name in NAMES if name in measured}
+    results = [result for one in ordered.values() for result in one.results]
+    titles = {name: workload.title for name, workload in WORKLOADS.items()}
+    return render(results, newest(ordered), titles, goes(ordered))
 
 
 if __name__ == "__main__":

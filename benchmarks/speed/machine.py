@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
-PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "minatar", "mujoco", "envpool", "stable-baselines3")
+PACKAGES = ("torch", "numpy", "numba", "gymnasium", "ale-py", "minatar", "mujoco", "envpool", "stable-baselines3")
 ROOT = Path(__file__).parents[2]
 
 

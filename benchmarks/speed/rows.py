@@ -8,6 +8,7 @@ from functools import partial
 from importlib import metadata
 
 from swell.config.run_config import RunConfig
+from swell.errors import ConfigError
 from swell.presets import make_config
 
 from .commands import SWELL, Beside, peak_memory, run_seconds
@@ -18,6 +19,7 @@ from .table import Bar, Comparison, Figure, Limit, Result, Skipped, share_at
 from .turns import Contestant, RemoteSide, take_turns
 from .workloads import WORKLOADS, Workload, missing
 
+OURS = "ours"
 STEADY, BRIEF = 0.25, 0.5
 """The pace of what does the same thing over and over, and of the many pairs of runs of ours."""
 
@@ -50,12 +52,14 @@ def workload_rows(workload: Workload, besides: Sequence[tuple[str, str]], rounds
     if lacking:
         yield Skipped(workload.name, lacking)
         return
-    config, before = workload.config(), load()
+    configs, refused = our_configs(workload)
+    yield from refused
+    if OURS not in configs:
+        return
+    config, before = configs[OURS], load()
     with ExitStack() as stack:
         rounds.say("  warming up")
-        ours = {
-            name: _remote(stack, name, partial(Ours, workload.config(**changes))) for name, changes in _ours(workload)
-        }
+        ours = {name: _remote(stack, name, partial(Ours, changed)) for name, changed in configs.items()}
         others: list[Contestant] = []
         for peer in workload.peers:
             lacking = missing("stable_baselines3") if peer == "sb3" else None
@@ -64,17 +68,19 @@ def workload_rows(workload: Workload, besides: Sequence[tuple[str, str]], rounds
             else:
                 others.append(_peer(stack, workload, peer))
         others += [Beside(workload, label, command) for label, command in besides]
-        threads = next(iter(ours.values())).threads
+        threads = ours[OURS].threads
         envs_alone = _remote(stack, "envs alone", partial(EnvsAlone, config), STEADY)
         peak = _remote(stack, "FLOP", partial(MatrixProducts, threads), STEADY)
         blocks = take_turns([*ours.values(), *others, envs_alone, peak], rounds.blocks, rounds.seconds, rounds.say)
     loads = (before, load())
     for name in ours:
-        label = name.removeprefix("ours").removeprefix(", ")
+        label = name.removeprefix(OURS).removeprefix(", ")
         for other in others:
             bar = None if label else workload.bar(other.label)
             rates = _rates(blocks[name]), _rates(blocks[other.label])
             yield Comparison(workload.name, label, rates[0], other.label, rates[1], "steps/s", bar, loads)
+        if configs[name].backend != config.backend:
+            continue  # the limit is that of other envs
         yield Limit(
             workload=workload.name,
             label=label,
@@ -90,10 +96,20 @@ def workload_rows(workload: Workload, besides: Sequence[tuple[str, str]], rounds
     yield from _whole_commands(workload, others, blocks, loads)
 
 
-def _ours(workload: Workload) -> Iterator[tuple[str, dict[str, object]]]:
-    yield "ours", {}
-    for label, changes in workload.variants.items():
-        yield f"ours, {label}", dict(changes)
+def our_configs(workload: Workload) -> tuple[dict[str, RunConfig], list[Skipped]]:
+    """Of our run and its variants, and which of them this version of Swell or this machine refuses."""
+    configs: dict[str, RunConfig] = {}
+    refused: list[Skipped] = []
+    for label, changes in {"": {}, **workload.variants}.items():
+        try:
+            configs[_joined(OURS, label)] = workload.config(**changes)
+        except ConfigError as error:
+            refused.append(Skipped(_joined(workload.name, label), str(error)))
+    return configs, refused
+
+
+def _joined(name: str, label: str) -> str:
+    return f"{name}, {label}" if label else name
 
 
 def _remote(stack: ExitStack, label: str, make: Callable[[], Side], pace: float = 1.0) -> RemoteSide:

@@ -13,6 +13,8 @@ from swell.config.run_config import RunConfig
 from swell.loop import train
 from swell.runs.build import build
 
+ONE_ITERATION = 1e-9
+"""The length of a block that ends after its first iteration."""
 WARM_UP_SECONDS = 1.0
 TRIAL_SECONDS = 0.5
 CORES = torch.get_num_threads()
@@ -66,6 +68,7 @@ class IteratedSide:
         return {}
 
     def warm_up(self) -> None:
+        self.block(ONE_ITERATION)  # may compile for longer than a whole warm-up
         self.block(WARM_UP_SECONDS)
 
     def block(self, seconds: float) -> Block:

@@ -106,7 +106,12 @@ def share_at(reading_seconds: float, iteration_seconds: float, every: int) -> fl
     return reading_seconds / (every * iteration_seconds + reading_seconds)
 
 
-def render(results: Sequence[Result], machine: Mapping[str, str], titles: Mapping[str, str]) -> str:
+def render(
+    results: Sequence[Result],
+    machine: Mapping[str, str],
+    titles: Mapping[str, str],
+    goes: Sequence[Sequence[str]] = (),
+) -> str:
     """All that was measured, as Markdown."""
     comparisons = [result for result in results if isinstance(result, Comparison)]
     limits = [result for result in results if isinstance(result, Limit)]
@@ -120,6 +125,7 @@ def render(results: Sequence[Result], machine: Mapping[str, str], titles: Mappin
         _section("By ourselves", FIGURE_COLUMNS, [_figure_cells(row) for row in figures]),
         _section("Not measured", ("row", "why"), [(row.row, row.reason) for row in skipped]),
         _section("Workloads", ("name", "settings"), [pair for pair in titles.items() if pair[0] in measured]),
+        _section("When", ("rows", "date", "swell", "turns", "other than below"), goes),
         _section("Machine and versions", ("", ""), list(machine.items())),
     ]
     return "\n\n".join(part for part in parts if part)
