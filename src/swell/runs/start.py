@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from swell.config.run_config import RunConfig, changed, config_from_dict
-from swell.display.console import patient_console, say
+from swell.display.starting import show_starting
 from swell.envs import resolve_env_id
 from swell.memory.plan import MemoryPlan
 from swell.presets import make_config
@@ -46,9 +46,9 @@ def run(
     )
     directory = next_free(directory) if new else directory
     create_run_directory(directory)
-    announce(f"starting {config.num_envs} envs of {config.env}", quiet)
     try:
-        parts = build(config)
+        with show_starting(f"starting {config.num_envs} envs of {config.env}", quiet):
+            parts = build(config)
     except BaseException:
         with contextlib.suppress(OSError):  # whatever else is wrong with it must not hide the reason
             directory.rmdir()
@@ -76,21 +76,15 @@ def resume(directory: str | Path, total_env_steps: int | None = None, *, quiet: 
         found = load_newest(directory / "checkpoints", notices.append)
         state = found[1] if found else None
         pinned = replace(config, threads=described["threads"])  # another number of threads changes bits
-        announce(f"restoring {config.num_envs} envs of {config.env}", quiet)
         decided = MemoryPlan(**described["memory"]) if "memory" in described else None  # runs of earlier versions
-        parts = build(pinned, state["scaler"].get("points") if state else None, decided)
+        with show_starting(f"restoring {config.num_envs} envs of {config.env}", quiet):
+            parts = build(pinned, state["scaler"].get("points") if state else None, decided)
         started = described.get("started", described["versions"])
         write_json_atomic(directory / "config.json", {**describe_run(config, parts), "started": started})
         continued = Run(pinned, directory, parts, quiet)
         notices += differences(described, describe_run(config, parts))
         continued.restore(state, notices)
         return continued.drive()
-
-
-def announce(text: str, quiet: bool) -> None:
-    """Said before the display starts: many Atari envs take a while to make."""
-    if not quiet:
-        say(text, patient_console())
 
 
 def resolve(config: RunConfig) -> RunConfig:
