@@ -221,9 +221,11 @@ def train_or_resume(command: Train | Resume) -> None:
 
 
 def evaluate(command: Evaluate) -> None:
+    from swell.display.starting import counting_envs
     from swell.runs import agent  # imports torch
 
-    row = agent.evaluate(command.directory, command.episodes, command.checkpoint, command.seed, command.video)
+    with counting_envs():
+        row = agent.evaluate(command.directory, command.episodes, command.checkpoint, command.seed, command.video)
     print(
         f"return {row['mean_return']:.2f} ± {row['std_return']:.2f} over {row['episodes']} greedy episodes "
         f"(min {min(row['returns']):g}, max {max(row['returns']):g}), weights of env step {row['env_steps']:,}"

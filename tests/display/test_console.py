@@ -259,6 +259,17 @@ def test_a_notice_scrolls_by_above_the_live_panel() -> None:
     assert "CartPole-v1" in after_notice
 
 
+def test_a_status_stands_below_the_live_panel_until_it_ends() -> None:
+    stream = io.StringIO()
+    panel = LivePanel(view(), Console(file=stream, force_terminal=True, width=80, height=24))
+    panel.write(ROW)
+    panel.status("starting envs: 16 of 40 (2 s left)")
+    assert stream.getvalue().rstrip().endswith("starting envs: 16 of 40 (2 s left)")
+    panel.status("")
+    panel.close()
+    assert "starting envs" not in stream.getvalue().rpartition("CartPole-v1")[2]
+
+
 @pytest.mark.parametrize("stream", [BrokenTerminal(), closed_stream()])
 def test_a_display_without_a_reader_falls_silent_and_does_not_stop_the_run(stream: io.StringIO) -> None:
     console = patient_console(stream)
@@ -267,6 +278,7 @@ def test_a_display_without_a_reader_falls_silent_and_does_not_stop_the_run(strea
         sink.write(ROW)
         sink.evaluation({"env_steps": 100})
         sink.message("checkpoint written")
+        sink.status("starting envs")
         sink.close()
     assert console.quiet
 

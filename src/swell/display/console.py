@@ -8,8 +8,9 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from typing import Protocol, TextIO
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.live import Live
+from rich.text import Text
 
 from swell.display.sinks import Row, Sink
 from swell.display.words import to_ascii
@@ -33,13 +34,25 @@ class RunView(Protocol):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult: ...
 
 
-def make_console(quiet: bool, view: RunView) -> Sink:
+class Display(Sink, Protocol):
+    """A sink that a person looks at."""
+
+    def status(self, text: str) -> None:
+        """What takes long just now, in place of the status before; an empty one ends it."""
+        ...
+
+
+def make_console(quiet: bool, view: RunView) -> Display:
     """The display that fits where stdout goes: nothing, a live panel on a terminal, or plain lines."""
     if quiet or sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]  # None under pythonw
         return Quiet()
-    if sys.stdout.isatty() and os.environ.get("TERM") not in ("dumb", "unknown"):
-        return LivePanel(view)
-    return PlainLines(view)
+    return LivePanel(view) if is_live_terminal() else PlainLines(view)
+
+
+def is_live_terminal() -> bool:
+    """Whether stdout is a terminal on which lines can be drawn anew."""
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()  # pyright: ignore[reportUnnecessaryComparison]
+    return is_terminal and os.environ.get("TERM") not in ("dumb", "unknown")
 
 
 class Quiet:
@@ -50,6 +63,8 @@ class Quiet:
     def evaluation(self, row: Row) -> None: ...
 
     def message(self, text: str) -> None: ...
+
+    def status(self, text: str) -> None: ...
 
     def close(self) -> None: ...
 
@@ -68,6 +83,7 @@ class PlainLines:
         self._console = patient_console(stream)
         self._told_at = -math.inf
         self._has_news = False
+        self._has_status = False
         for line in view.opening:
             self.message(line)
 
@@ -82,6 +98,12 @@ class PlainLines:
 
     def message(self, text: str) -> None:
         say(text, self._console)
+
+    def status(self, text: str) -> None:
+        """Only the first of several: a log needs no countdown."""
+        if text and not self._has_status:
+            self.message(text)
+        self._has_status = bool(text)
 
     def close(self) -> None:
         if self._has_news:
@@ -120,14 +142,19 @@ class LivePanel:
     def message(self, text: str) -> None:
         say(text, self._console)
 
+    def status(self, text: str) -> None:
+        """A line below the panel."""
+        self._live.update(Group(self._view, Text(text)) if text else self._view)
+        self._draw()
+
     def close(self) -> None:
         """Leaves the last panel on the screen and gives the cursor back."""
-        with _silenced_on_failure(self._console):
+        with silenced_on_failure(self._console):
             self._live.stop()
 
     def _draw(self) -> None:
         self._drawn_at = self._clock()
-        with _silenced_on_failure(self._console):
+        with silenced_on_failure(self._console):
             self._live.start()  # does nothing from the second time on
             self._live.refresh()
 
@@ -146,12 +173,12 @@ def patient_console(stream: TextIO | None = None) -> Console:
 
 def say(text: str, console: Console) -> None:
     """Prints text as it is; on a stream without UTF-8, in ASCII."""
-    with _silenced_on_failure(console):
+    with silenced_on_failure(console):
         console.print(to_ascii(text) if console.options.ascii_only else text)
 
 
 @contextmanager
-def _silenced_on_failure(console: Console) -> Generator[None, None, None]:
+def silenced_on_failure(console: Console) -> Generator[None, None, None]:
     """Training outlives its display: a full disk or a hung-up terminal ends the printing, not the run."""
     try:
         yield

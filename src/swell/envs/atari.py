@@ -12,12 +12,14 @@ What ale-py 0.12 does, and what is therefore done here:
 """
 
 import warnings
+from functools import partial
 from typing import Any
 
 import numpy as np
 from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode
 
+from swell.envs.ale_pieces import AlePieces
 from swell.envs.contract import MAX_ATARI_STEPS, EnvBatch, EnvStep, ResumeTier, episode_seed, same_step
 from swell.envs.ids import atari_game
 from swell.errors import EnvironmentFailedError
@@ -44,16 +46,17 @@ class AtariEnvs:
         self.num_envs = settings.num_envs
         self.resume_tier: ResumeTier = _resume_tier(settings)
         self._settings = settings
-        self._envs = _make_ale(settings, settings.num_envs)
+        self._resume_count = 0
+        self._games = np.zeros(self.num_envs, dtype=np.int64)
+        everything = np.ones(self.num_envs, dtype=np.bool_)
+        self._envs = AlePieces(partial(_make_ale, settings), self.num_envs, self._seeds(everything))
         self._colour_env = None if settings.render_mode is None else _make_colour_twin(settings)
         self.observation_space = self._envs.single_observation_space
         self.action_space = self._envs.single_action_space
-        self._resume_count = 0
         self._env_steps = 0
         self._log = ActionLog(self.num_envs)
-        self._games = np.zeros(self.num_envs, dtype=np.int64)
         self._first_frames = np.zeros(self.num_envs, dtype=np.int64)
-        self._observations = np.zeros(self._envs.observation_space.shape or (), dtype=np.uint8)
+        self._observations = np.zeros((self.num_envs, *(self.observation_space.shape or ())), dtype=np.uint8)
         self._image: np.ndarray | None = None
 
     def reset(self) -> np.ndarray:
@@ -121,11 +124,14 @@ class AtariEnvs:
         return self._seed(due) if due.any() else observations
 
     def _seed(self, due: np.ndarray) -> np.ndarray:
+        return self._start(due, self._seeds(due))
+
+    def _seeds(self, due: np.ndarray) -> np.ndarray:
+        """For each of these envs, the seed of its present block of games."""
         blocks = self._games // RESEED_EVERY
         indices = np.flatnonzero(due).tolist()
         run = (self._settings.seed, self._resume_count)
-        seeds = np.array([episode_seed(*run, index, int(blocks[index])) for index in indices])
-        return self._start(due, seeds)
+        return np.array([episode_seed(*run, index, int(blocks[index])) for index in indices])
 
     def _note_first_frames(self, info: dict[str, Any]) -> np.ndarray:
         """Where a new game has begun. The frame at which a game began stays the same until it is over."""
@@ -156,7 +162,7 @@ class AtariEnvs:
             self._observations = self._start(restarts > count, None)
 
     def _start(self, mask: np.ndarray, seeds: np.ndarray | None) -> np.ndarray:
-        observations, info = self._envs.reset(seed=seeds, options={"reset_mask": mask})
+        observations, info = self._envs.reset(mask, seeds)
         if self._colour_env is not None and mask[0]:
             self._image = self._colour_env.reset(seed=None if seeds is None else seeds[:1])[0][0, 0]
         self._note_first_frames(info)

@@ -13,6 +13,7 @@ from swell.config.seeds import derive_seed
 from swell.display.console import make_console
 from swell.display.panel import PanelView, RunHeader
 from swell.display.sinks import RunSoFar, Sink, TensorBoardSink, tensorboard_available
+from swell.display.starting import show_evaluation
 from swell.errors import StorageError
 from swell.learning.schedules import Every
 from swell.loop import train
@@ -181,9 +182,9 @@ class Run:
         env_steps = self.parts.collector.env_steps
         # A seed of its own for each evaluation, apart from training's.
         seed = derive_seed(self.config.seed, "evaluation", env_steps)
-        returns = greedy_returns(
-            self.parts.learner.greedy_actions, self.config, self.parts.device, self.config.evaluation_episodes, seed
-        )
+        policy, config = self.parts.learner.greedy_actions, self.config
+        with show_evaluation(self._console):
+            returns = greedy_returns(policy, config, self.parts.device, config.evaluation_episodes, seed)
         mean = float(np.mean(returns))
         row = {
             "env_steps": env_steps,

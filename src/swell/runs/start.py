@@ -10,7 +10,7 @@ from typing import Any
 
 from swell.config.learners import ComputePath
 from swell.config.run_config import RunConfig, changed, config_from_dict
-from swell.display.console import patient_console, say
+from swell.display.starting import show_starting
 from swell.envs import resolve_env_id
 from swell.kernels.factory import can_compile
 from swell.memory.plan import MemoryPlan
@@ -51,9 +51,9 @@ def run(
     )
     directory = next_free(directory) if new else directory
     create_run_directory(directory)
-    announce(f"starting {config.num_envs} envs of {config.env}", quiet)
     try:
-        parts = build(config)
+        with show_starting(f"starting {config.num_envs} envs of {config.env}", quiet):
+            parts = build(config)
     except BaseException:
         with contextlib.suppress(OSError):  # whatever else is wrong with it must not hide the reason
             directory.rmdir()
@@ -82,9 +82,9 @@ def resume(directory: str | Path, total_env_steps: int | None = None, *, quiet: 
         state = found[1] if found else None
         # Another number of threads, or another path, changes bits.
         pinned = replace(config, threads=described["threads"], path=same_path(described))
-        announce(f"restoring {config.num_envs} envs of {config.env}", quiet)
         decided = MemoryPlan(**described["memory"]) if "memory" in described else None  # runs of earlier versions
-        parts = build(pinned, state["scaler"].get("points") if state else None, decided)
+        with show_starting(f"restoring {config.num_envs} envs of {config.env}", quiet):
+            parts = build(pinned, state["scaler"].get("points") if state else None, decided)
         started = described.get("started", described["versions"])
         write_json_atomic(directory / "config.json", {**describe_run(config, parts), "started": started})
         continued = Run(pinned, directory, parts, quiet)
@@ -97,12 +97,6 @@ def same_path(described: dict[str, Any]) -> ComputePath:
     """The path that a run was on, if this machine has it; runs of earlier versions had none of today's."""
     path = described.get("path", "auto")
     return "auto" if path == "compiled" and not can_compile() else path
-
-
-def announce(text: str, quiet: bool) -> None:
-    """Said before the display starts: many Atari envs take a while to make."""
-    if not quiet:
-        say(text, patient_console())
 
 
 def resolve(config: RunConfig) -> RunConfig:
