@@ -95,6 +95,22 @@ class RolloutBuffer:
             self._staging.array[:] = result.observations
             self._staging.send(self.observations)
 
+    def arrays(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Memory for who fills it without `add`: observations, rewards, terminated, truncated; all rows are valid.
+
+        `actions` [T, N, ...] are theirs too, and become the rollout's.
+        """
+        self._fields["actions"] = torch.from_numpy(actions)
+        self._valid[:] = True
+        return self._observations.numpy(), self._rewards, self._terminated, self._truncated
+
+    def filled_by_itself(self, steps: int, finals: np.ndarray, indices: np.ndarray) -> None:
+        """That so many rows were written, with the last observations of episodes that were cut off in them."""
+        self.filled = steps
+        if len(finals):
+            self._finals.append(finals)
+            self._final_indices.append(indices)
+
     def rollout(self, recorded: Mapping[str, Tensor] | None = None) -> Rollout:
         """What was added since `start`: views of memory that the next rollout overwrites.
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,6 +14,9 @@ from swell.collect.episodes import EpisodeStatistics
 from swell.envs.contract import VectorEnv
 from swell.errors import ConfigError
 from swell.types import Actor, HasActor, Learner, Rollout
+
+if TYPE_CHECKING:
+    from swell.collect.compiled_rollouts import CompiledRollouts
 
 
 class Collector:
@@ -43,6 +46,7 @@ class Collector:
         self._delay = RolloutDelay(staleness) if staleness else None
         self._acting: Learner | None = None
         self._actor: Actor | None = None
+        self._compiled: CompiledRollouts | None = None
 
     def collect(self, learner: Learner, horizon: int, total_env_steps: int) -> Rollout:
         """At most `horizon` steps of every env; fewer where the run's total is reached before.
@@ -66,6 +70,9 @@ class Collector:
         actor = self._actor_of(learner)
         if actor is not None:
             actor.start(horizon)
+        if self._compiled is not None:
+            self._play(self._compiled, horizon, total_env_steps)
+            horizon = 0
         for step in range(horizon):
             if step and self.env_steps >= total_env_steps:
                 break
@@ -88,13 +95,27 @@ class Collector:
         self.seconds["act"] += time.perf_counter() - started - in_envs
         return rollout
 
+    def _play(self, compiled: "CompiledRollouts", horizon: int, total_env_steps: int) -> None:
+        """All steps in one call; every row is a transition, so it is known beforehand how many there will be."""
+        num_envs = self.envs.num_envs
+        steps = max(1, min(horizon, -(-(total_env_steps - self.env_steps) // num_envs)))
+        compiled.play(steps, (self.env_steps + num_envs * np.arange(steps)) / total_env_steps)
+        self.env_steps += steps * num_envs
+
     def _actor_of(self, learner: Learner) -> Actor | None:
         """The learner's own, made once; none where observations are not in this process's memory."""
         if learner is not self._acting:
             self._acting = learner
             self._actor = None
+            self._compiled = None
             if is_host(self._device) and isinstance(learner, HasActor):
                 self._actor = learner.actor(self._max_horizon, self.envs.num_envs)
+            if self._actor is not None and getattr(self.envs, "is_compiled", False):
+                from swell.collect.compiled_rollouts import CompiledRollouts
+
+                compiled: Any = self.envs
+                actor: Any = self._actor
+                self._compiled = CompiledRollouts(actor, compiled, self._buffer, self.episodes, self._max_horizon)
         return self._actor
 
     def state_dict(self) -> dict[str, Any]:

@@ -35,6 +35,17 @@ class EpisodeStatistics:
         returns[over] = 0.0
         lengths[over] = 0
 
+    @property
+    def in_flight(self) -> tuple[np.ndarray, np.ndarray]:
+        """Returns and lengths so far of every env's episode; who steps envs by itself counts in these."""
+        return self._return_so_far, self._length_so_far
+
+    def extend(self, returns: np.ndarray, lengths: np.ndarray) -> None:
+        """Episodes that ended, in the order in which they did."""
+        self.finished += len(returns)
+        self.returns.extend(returns.tolist())
+        self.lengths.extend(lengths.tolist())
+
     def abandon(self) -> None:
         """Forgets the episodes in flight: they are not counted in any mean."""
         self.abandoned += int((self._length_so_far > 0).sum())

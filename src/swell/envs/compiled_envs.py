@@ -32,6 +32,8 @@ class CompiledEnvs:
     """
 
     resume_tier: ResumeTier = "exact"
+    is_compiled = True
+    """A whole rollout may be played in one call; see `collect/compiled_rollouts.py`."""
 
     def __init__(self, settings: EnvBatch) -> None:
         self.num_envs = settings.num_envs
@@ -40,6 +42,7 @@ class CompiledEnvs:
             self._drawn = gymnasium.make(settings.env, disable_env_checker=True, **gymnasium_options(settings))
         self.observation_space: Space[Any] = self._drawn.observation_space
         self.action_space: Space[Any] = self._drawn.action_space
+        self.clips_rewards = settings.clip_rewards
         self.is_continuous = isinstance(self.action_space, Box)
         self.kind = KINDS[settings.env.partition("-v")[0]]
         self.limit = (self._drawn.spec.max_episode_steps if self._drawn.spec else None) or 0
@@ -62,9 +65,9 @@ class CompiledEnvs:
 
     def step(self, actions: np.ndarray) -> EnvStep:
         """The arrays are new in every step: who keeps them, keeps what they say."""
-        self._steps += 1
         taken = self._forces if self.is_continuous else self._choices
         if actions.shape != taken.shape:
+            self._steps += 1
             raise self._failure(f"expected actions of shape {taken.shape}, got {actions.shape}")
         taken[:] = actions
         observations, finals = np.empty(self._rows, dtype=np.float32), np.empty(self._rows, dtype=np.float32)
@@ -73,8 +76,7 @@ class CompiledEnvs:
             *(self.kind, self.limit, self.states, self.elapsed, self.random_states, self._choices, self._forces),
             *(observations, scores, terminated, truncated, finals),
         )
-        if self.is_continuous and not np.isfinite(scores).all():  # every force is part of its reward
-            raise self._failure("expected finite actions")
+        self.require_finite(scores)
         return EnvStep(
             observations=observations,
             rewards=learner_rewards(scores, self._settings.clip_rewards),
@@ -85,6 +87,12 @@ class CompiledEnvs:
             episode_over=terminated | truncated,
             final_observations=finals,
         )
+
+    def require_finite(self, rewards: np.ndarray, steps: int = 1) -> None:
+        """After so many steps: every force is part of its reward, so one that is not finite shows there."""
+        self._steps += steps
+        if self.is_continuous and not np.isfinite(rewards).all():
+            raise self._failure("expected finite actions")
 
     def render(self) -> np.ndarray | None:
         """Gymnasium's picture of the first env."""

@@ -31,8 +31,8 @@ OUT, HAT, DEVIATION = 10, 11, 12
 """Places, per sample: of the outputs, of the normalised sums, and of the reciprocal deviations."""
 PULL = 13
 """What its backward pass does to the slopes of its source: nothing, writes them, adds to them."""
-CHANNELS, HEIGHT, WIDTH, KERNEL, STRIDE, FILTERS = 14, 15, 16, 17, 18, 19
-COLUMNS = 20
+CHANNELS, HEIGHT, WIDTH, KERNEL, FILTERS = 14, 15, 16, 17, 18
+COLUMNS = 19
 
 LINEAR, RELU, TANH = 0, 1, 2
 NOTHING, WRITES, ADDS = 0, 1, 2
@@ -119,7 +119,7 @@ def forward(network: Network, room: Room, count: int) -> None:
         outputs = rows_of(room.activations, layer[OUT], layer[OUTPUTS], count)
         bias = from_place(network.weights, layer[BIAS])
         if layer[CONVOLVES]:
-            convolve(layer, network, room, outputs)
+            convolve(layer, network, room, layer[OUT] * count, count)
         else:
             inputs = inputs_of(layer, network, room, count)
             np.dot(inputs, matrix(network.weights, layer[WEIGHT], layer[OUTPUTS], layer[INPUTS]).T, outputs)
@@ -149,8 +149,8 @@ def activate(outputs: np.ndarray, activation: int) -> None:
     if activation == RELU:
         for row in range(outputs.shape[0]):
             for column in range(outputs.shape[1]):
-                if outputs[row, column] < ZERO:
-                    outputs[row, column] = ZERO
+                output = outputs[row, column]
+                outputs[row, column] = output * np.float32(output > ZERO)  # a choice would not be vectorised
     elif activation == TANH:
         for row in range(outputs.shape[0]):
             for column in range(outputs.shape[1]):
@@ -171,15 +171,13 @@ def normalise(
     """LayerNorm of each row; keeps what the backward pass needs."""
     width = rows.shape[1]
     share = ONE / np.float32(width)
+    if biases:
+        add_bias(rows, bias)
     for row in range(rows.shape[0]):
-        mean = ZERO
-        if biases:
-            for column in range(width):
-                rows[row, column] += bias[column]
+        mean, square = ZERO, ZERO
         for column in range(width):
             mean += rows[row, column]
         mean *= share
-        square = ZERO
         for column in range(width):
             difference = rows[row, column] - mean
             square += difference * difference
@@ -192,74 +190,79 @@ def normalise(
 
 
 @kernel
-def convolve(layer: np.ndarray, network: Network, room: Room, outputs: np.ndarray) -> None:
+def convolve(layer: np.ndarray, network: Network, room: Room, first: int, count: int) -> None:
     """Only pixels that are not zero are looked at: those of MinAtar are nearly all zero."""
-    channels, height, width = layer[CHANNELS], layer[HEIGHT], layer[WIDTH]
-    size, stride = layer[KERNEL], layer[STRIDE]
-    down, across = (height - size) // stride + 1, (width - size) // stride + 1
-    filters = layer[FILTERS]
-    bias = from_place(network.weights, layer[BIAS])
-    weight = matrix(network.weights, layer[WEIGHT], filters, size * size * channels)
-    taps = matrix(room.spare, 0, size * size * channels, filters)  # a row of all filters for each tap
-    for tap in range(taps.shape[0]):
+    filters, taps = layer[FILTERS], room.spare
+    for number in range(layer[KERNEL] ** 2 * layer[CHANNELS]):
+        place = tap_place(layer, number)
         for each in range(filters):
-            taps[tap, each] = weight[each, tap] * network.pixel_scale[0]
-    for sample in range(outputs.shape[0]):
-        maps = matrix(outputs[sample], 0, down * across, filters)
-        for place in range(down * across):
-            for each in range(filters):
-                maps[place, each] = bias[each]
-        for pixel in range(channels * height * width):
-            value = room.pixels[sample, pixel]
-            if value == 0:
-                continue
-            channel, row, column = pixel // (height * width), pixel // width % height, pixel % width
-            for y in range(size):
-                top = row - y
-                if top < 0 or top % stride or top // stride >= down:
-                    continue
-                for x in range(size):
-                    left = column - x
-                    if left < 0 or left % stride or left // stride >= across:
-                        continue
-                    target = maps[top // stride * across + left // stride]
-                    tap = taps[(y * size + x) * channels + channel]
-                    for each in range(filters):
-                        target[each] += tap[each] * np.float32(value)
+            taps[place + each] = network.weights[weight_place(layer, each, number)] * network.pixel_scale[0]
+    maps = from_place(room.activations, first)
+    bias = from_place(network.weights, layer[BIAS])
+    places = matrix(room.activations, first, count * layer[OUTPUTS] // filters, filters)
+    for place in range(places.shape[0]):
+        for each in range(filters):
+            places[place, each] = bias[each]
+    touch(layer, room.pixels, count, maps, taps, True)
 
 
 @kernel
-def convolve_back(layer: np.ndarray, network: Network, room: Room, slopes: np.ndarray, gradient: np.ndarray) -> None:
+def convolve_back(
+    layer: np.ndarray, network: Network, room: Room, first: int, count: int, gradient: np.ndarray
+) -> None:
     """Adds the gradient of the filters; nothing goes on to the pixels."""
-    channels, height, width = layer[CHANNELS], layer[HEIGHT], layer[WIDTH]
-    size, stride = layer[KERNEL], layer[STRIDE]
-    down, across = (height - size) // stride + 1, (width - size) // stride + 1
-    filters = layer[FILTERS]
-    taps = matrix(room.spare, 0, size * size * channels, filters)
-    taps[:] = ZERO
-    for sample in range(slopes.shape[0]):
-        maps = matrix(slopes[sample], 0, down * across, filters)
-        for pixel in range(channels * height * width):
-            value = room.pixels[sample, pixel]
-            if value == 0:
-                continue
-            channel, row, column = pixel // (height * width), pixel // width % height, pixel % width
-            for y in range(size):
-                top = row - y
-                if top < 0 or top % stride or top // stride >= down:
-                    continue
-                for x in range(size):
-                    left = column - x
-                    if left < 0 or left % stride or left // stride >= across:
-                        continue
-                    source = maps[top // stride * across + left // stride]
-                    tap = taps[(y * size + x) * channels + channel]
-                    for each in range(filters):
-                        tap[each] += source[each] * np.float32(value)
-    target = matrix(gradient, layer[WEIGHT], filters, size * size * channels)
-    for tap in range(taps.shape[0]):
+    filters, taps, size = layer[FILTERS], room.spare, layer[KERNEL] ** 2 * layer[CHANNELS]
+    taps[: size * filters] = ZERO
+    touch(layer, room.pixels, count, from_place(room.slopes, first), taps, False)
+    for number in range(size):
+        place = tap_place(layer, number)
         for each in range(filters):
-            target[each, tap] += taps[tap, each] * network.pixel_scale[0]
+            gradient[weight_place(layer, each, number)] += taps[place + each] * network.pixel_scale[0]
+
+
+@kernel
+def weight_place(layer: np.ndarray, each: int, number: int) -> int:
+    """Where a filter's weight number (row, column, channel) is in the flat vector."""
+    return layer[WEIGHT] + each * layer[KERNEL] ** 2 * layer[CHANNELS] + number
+
+
+@kernel
+def tap_place(layer: np.ndarray, number: int) -> int:
+    """Where the same weights of all filters are while they are used: by channel, row and column from right to left.
+
+    So the places of a row of the map that see one pixel lie beside each other, as do the weights with which they do.
+    """
+    size, channels = layer[KERNEL], layer[CHANNELS]
+    channel, column, row = number % channels, number // channels % size, number // channels // size
+    return ((channel * size + row) * size + size - 1 - column) * layer[FILTERS]
+
+
+@kernel
+def touch(
+    layer: np.ndarray, pixels: np.ndarray, count: int, maps: np.ndarray, taps: np.ndarray, goes_forward: bool
+) -> None:
+    """For each pixel, and all places of the map that see it, adds the taps to the places, or the places to the taps."""
+    channels, height, width = layer[CHANNELS], layer[HEIGHT], layer[WIDTH]
+    size, filters = layer[KERNEL], layer[FILTERS]
+    down, across = height - size + 1, width - size + 1
+    for sample in range(count):
+        for pixel in range(channels * height * width):
+            if pixels[sample, pixel] == 0:
+                continue
+            value = np.float32(pixels[sample, pixel])
+            channel, row, column = pixel // (height * width), pixel // width % height, pixel % width
+            left, right = max(0, column - size + 1), min(across - 1, column)
+            numbers = (right - left + 1) * filters
+            for top in range(max(0, row - size + 1), min(down - 1, row) + 1):
+                # Slices: numba would ask of each sum of two numbers whether it is an index from the end.
+                place = from_place(maps, sample * layer[OUTPUTS] + (top * across + left) * filters)
+                tap = from_place(taps, ((channel * size + row - top) * size + size - 1 - column + left) * filters)
+                if goes_forward:
+                    for number in range(numbers):
+                        place[number] += tap[number] * value
+                else:
+                    for number in range(numbers):
+                        tap[number] += place[number] * value
 
 
 @kernel
@@ -288,7 +291,7 @@ def backward(network: Network, room: Room, count: int, gradient: np.ndarray, add
         if layer[CONVOLVES]:
             places = count * layer[OUTPUTS] // layer[FILTERS]
             add_columns(matrix(room.slopes, layer[OUT] * count, places, layer[FILTERS]), bias_gradient)
-            convolve_back(layer, network, room, slopes, gradient)
+            convolve_back(layer, network, room, layer[OUT] * count, count, gradient)
         else:
             add_columns(slopes, bias_gradient)
             dense_back(layer, network, room, count, slopes, gradient, adds)
@@ -330,8 +333,7 @@ def activate_back(slopes: np.ndarray, outputs: np.ndarray, activation: int) -> N
     if activation == RELU:
         for row in range(slopes.shape[0]):
             for column in range(slopes.shape[1]):
-                if outputs[row, column] <= ZERO:
-                    slopes[row, column] = ZERO
+                slopes[row, column] *= np.float32(outputs[row, column] > ZERO)
     elif activation == TANH:
         for row in range(slopes.shape[0]):
             for column in range(slopes.shape[1]):

@@ -63,16 +63,15 @@ class Table:
 
     def _describe_convolution(self, row: list[int], module: nn.Conv2d) -> None:
         channels, height, width = self._shape
-        size, stride = module.kernel_size[0], module.stride[0]
-        plain = (module.padding, module.dilation, module.groups) == ((0, 0), (1, 1), 1)
-        square = module.kernel_size == (size, size) and module.stride == (stride, stride)
-        if not (plain and square and row[column.SOURCE] < 0):
+        size = module.kernel_size[0]
+        plain = (module.stride, module.padding, module.dilation, module.groups) == ((1, 1), (0, 0), (1, 1), 1)
+        if not (plain and module.kernel_size == (size, size) and row[column.SOURCE] < 0):
             raise NotPlainError
         self.takes_pixels = True
         row[column.CONVOLVES] = 1
         row[column.CHANNELS], row[column.HEIGHT], row[column.WIDTH] = channels, height, width
-        row[column.KERNEL], row[column.STRIDE], row[column.FILTERS] = size, stride, module.out_channels
-        places = ((height - size) // stride + 1) * ((width - size) // stride + 1)
+        row[column.KERNEL], row[column.FILTERS] = size, module.out_channels
+        places = (height - size + 1) * (width - size + 1)
         row[column.INPUTS], row[column.OUTPUTS] = channels * height * width, places * module.out_channels
         weight = module.weight
         if not weight.permute(0, 2, 3, 1).is_contiguous():

@@ -6,6 +6,7 @@ be written on what comes out.
 
 import math
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -21,13 +22,14 @@ from swell.networks.actor_critics import ActorCritic
 from swell.networks.encoders import as_float
 from swell.networks.normalizer import ObservationNormalizer
 
-MEMORY_OF_A_PASS = 2**19
+MEMORY_OF_A_PASS = 2**20
 """Bytes of activations and slopes that a pass through a network has at once: about what stays near the processor."""
 FEWEST_ROWS, MOST_ROWS = 32, 1024
 
 
 def with_one_blas_thread() -> None:
     """SciPy's matrix products, which kernels call, would otherwise wait for threads of their own at every layer."""
+    import_module("scipy.linalg.cython_blas")  # what is not loaded yet cannot be told
     ThreadpoolController().select(user_api="blas").limit(limits=1)
 
 

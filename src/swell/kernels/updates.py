@@ -112,8 +112,9 @@ def policy_epoch(
         mean, factor = moments(batch.advantages, minibatch) if objective.normalises else (ZERO, ONE)
         optimizer.gradient[:] = ZERO
         loss = 0.0
-        for part in range(0, minibatch.size, room.inputs.shape[0]):
-            chosen = minibatch[part : part + room.inputs.shape[0]]
+        at_once = even_part(minibatch.size, room.inputs.shape[0])
+        for part in range(0, minibatch.size, at_once):
+            chosen = minibatch[part : part + at_once]
             gather(batch, chosen, room)
             forward(network, room, chosen.size)
             share = ONE / np.float32(minibatch.size)
@@ -125,6 +126,13 @@ def policy_epoch(
             return number
         adam(network.weights, optimizer, norm)
     return ends.size
+
+
+@kernel
+def even_part(size: int, most: int) -> int:
+    """So many at a time that no part is larger than the room, and none much smaller than the others."""
+    parts = (size + most - 1) // most
+    return (size + parts - 1) // parts
 
 
 @kernel
@@ -315,8 +323,9 @@ def q_epoch(
         optimizer.gradient[:] = ZERO
         share = np.float32(coefficient / minibatch.size)
         loss = 0.0
-        for part in range(0, minibatch.size, room.inputs.shape[0]):
-            chosen = minibatch[part : part + room.inputs.shape[0]]
+        at_once = even_part(minibatch.size, room.inputs.shape[0])
+        for part in range(0, minibatch.size, at_once):
+            chosen = minibatch[part : part + at_once]
             gather(batch, chosen, room)
             forward(network, room, chosen.size)
             q_values = rows_of(room.activations, layer[OUT], layer[OUTPUTS], chosen.size)

@@ -3,6 +3,7 @@
 Imported only where there is a compiled network: it imports numba.
 """
 
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -34,6 +35,14 @@ def running_sums(rewards: np.ndarray, discounts: np.ndarray, carried: np.ndarray
     return returns, carried
 
 
+@lru_cache(maxsize=64)
+def ends_of(count: int, parts: int) -> np.ndarray:
+    """Where the parts end into which `count` is split as evenly as can be, the larger ones first."""
+    sizes = np.full(parts, count // parts)
+    sizes[: count % parts] += 1
+    return np.cumsum(sizes)
+
+
 class CountsSteps(Protocol):
     """A learner, as a pass sees it."""
 
@@ -47,7 +56,7 @@ class FusedPass:
         self._adam = optimizer
         self._generator = generator
         self._optimizer = Optimizer(
-            optimizer.gradient.numpy(),
+            np.empty(optimizer.flat.numel(), np.float32),
             optimizer.mean.detach().numpy(),
             optimizer.square.detach().numpy(),
             np.array(
@@ -65,10 +74,9 @@ class FusedPass:
     def run(self, indices: Tensor, minibatches: int, learner: CountsSteps) -> list[StepTaken]:
         """The steps of one pass; one that is not finite stops the run before it reaches the weights."""
         order = shuffled(indices, minibatches, self._generator).numpy()
-        ends = np.cumsum([len(part) for part in np.array_split(order, min(minibatches, len(order)))])
+        ends = ends_of(len(order), min(minibatches, len(order)))
         losses, norms = np.empty(len(ends)), np.empty(len(ends))
         taken = self._call(order, ends, losses, norms)
-        self._optimizer.gradient[:] = 0.0  # whoever takes the next step of another kind adds to it
         self._adam.steps = self._optimizer.numbers[updates.STEPS]
         learner.gradient_steps += taken
         if taken < len(ends):
