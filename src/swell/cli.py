@@ -99,7 +99,12 @@ class Llm:
     """Train language models: GRPO on TRL with a batch that grows. `swell llm --help` lists its commands."""
 
 
-Command = Train | Resume | Evaluate | Presets | Scale | Bench | Report | Llm
+@dataclass(frozen=True)
+class Compile:
+    """Compile the kernels of small networks, once for this machine; a long run does so by itself."""
+
+
+Command = Train | Resume | Evaluate | Presets | Scale | Bench | Report | Compile | Llm
 
 NO_ENV = "ENV"
 """Stands in for an env that the command line does not name."""
@@ -178,10 +183,18 @@ def execute(command: Command) -> None:
         bench(command)
     elif isinstance(command, Report):
         report(command)
+    elif isinstance(command, Compile):
+        compile_kernels()
     elif isinstance(command, Llm):
         language_models([])
     else:
         train_or_resume(command)
+
+
+def compile_kernels() -> None:
+    from swell.runs.compiling import compile_kernels as compile_all
+
+    print(compile_all())
 
 
 def language_models(arguments: list[str]) -> None:
@@ -322,6 +335,7 @@ def _parse_with(arguments: list[str], command: TrainCommand) -> Command | Draft:
         Annotated[Report, tyro.conf.subcommand("report")],
         Annotated[Presets, tyro.conf.subcommand("presets")],
         Annotated[Scale, tyro.conf.subcommand("scale")],
+        Annotated[Compile, tyro.conf.subcommand("compile")],
         Annotated[Llm, tyro.conf.subcommand("llm")],
     ]
     parsed = tyro.cli(  # pyright: ignore[reportCallIssue]  # a union of annotated types is no type to pyright

@@ -3,14 +3,14 @@
 Importing this imports numba, which takes half a second: only modules of kernels do, and those only once one is wanted.
 """
 
-import hashlib
-import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
+
+from swell.kernels.cache import cache_directory
 
 _config: Any = numba.config  # pyright: ignore[reportPrivateImportUsage]
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -32,30 +32,12 @@ def exact_kernel(function: Function) -> Function:
     return _compiled(function, {**OPTIONS, "fastmath": False})
 
 
-def cache_directory() -> Path:
-    """A directory of its own for each state of the source.
-
-    By itself numba would not notice that a function which a kernel calls was changed in another file, and would go on
-    with its old code.
-    """
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    root = _config.CACHE_DIR or Path(home) / "swell"
-    return Path(root) / _state_of_the_source()
-
-
 def _compiled(function: Function, options: dict[str, Any]) -> Function:
     with _cached_in(cache_directory()):
         try:
             return numba.njit(cache=True, **options)(function)  # pyright: ignore[reportReturnType]
         except RuntimeError:  # there is no place on this machine that it may write to
             return numba.njit(**options)(function)  # pyright: ignore[reportReturnType]
-
-
-def _state_of_the_source() -> str:
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.read_bytes())
-    return f"kernels-{digest.hexdigest()[:16]}"
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import Any
 
 from swell.config.learners import ComputePath
 from swell.config.run_config import RunConfig, changed, config_from_dict
+from swell.display.console import patient_console, say
 from swell.display.starting import show_starting
 from swell.envs import resolve_env_id
 from swell.kernels.factory import can_compile
@@ -17,6 +18,7 @@ from swell.memory.plan import MemoryPlan
 from swell.presets import make_config
 from swell.runs.build import BuiltRun, build
 from swell.runs.checkpoint import load_newest
+from swell.runs.compiling import path_for
 from swell.runs.driver import Run, resume_promise
 from swell.runs.run_directory import (
     RunLock,
@@ -51,9 +53,12 @@ def run(
     )
     directory = next_free(directory) if new else directory
     create_run_directory(directory)
+    path, line = path_for(config)
     try:
         with show_starting(f"starting {config.num_envs} envs of {config.env}", quiet):
-            parts = build(config)
+            if line is not None and not quiet:
+                say(line, patient_console())
+            parts = build(replace(config, path=path))
     except BaseException:
         with contextlib.suppress(OSError):  # whatever else is wrong with it must not hide the reason
             directory.rmdir()
