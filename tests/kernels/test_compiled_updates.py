@@ -113,7 +113,7 @@ def test_an_update_on_images_ends_where_autograd_ends(algorithm, dtype):
     assert_same_update(learner, twin, rollout, BatchPlan(20, 1, 3), METRICS if algorithm == "ppo" else METRICS[:2])
 
 
-@settings(max_examples=30)
+@settings(max_examples=60)
 @given(
     kind=st.sampled_from(list(ENVS)),
     clip_range=st.floats(0.01, 1.0),
@@ -213,10 +213,12 @@ def test_reset_rows_leave_no_trace(algorithm):
     assert torch.equal(weights(learner), weights(twin))
 
 
+@pytest.mark.parametrize("epsilon", [1e-8, 1.0])
 @pytest.mark.parametrize("epochs", [1, 3, 12])
-def test_radam_takes_its_first_steps_by_momentum_and_later_ones_as_autograd_does(epochs):
+def test_radam_takes_its_first_steps_by_momentum_and_later_ones_as_autograd_does(epochs, epsilon):
     """With β₂ = 0.999 the sixth step is the first that looks at the squares."""
     learner, twin, rollout = both_paths(ScriptedEnvs(num_envs=4), "pqn", learning_rate=1e-2)
+    learner.optimizer.epsilon = twin.optimizer.epsilon = epsilon
     before = weights(learner).double()
     learner.update(rollout, BatchPlan(20, epochs, 2), 0.0)
     update_exactly(twin, rollout, BatchPlan(20, epochs, 2))
@@ -233,6 +235,14 @@ def test_two_updates_go_on_from_the_optimizer_of_the_first():
         for steps in (4, 8):
             metrics = assert_same_update(learner, twin, rollout, BatchPlan(20, 1, 4), names)
             assert metrics["gradient_steps"] == learner.optimizer.steps == steps
+
+
+@pytest.mark.parametrize("adam_epsilon", [1e-5, 1.0])
+def test_the_epsilon_of_adam_is_where_autograd_has_it(adam_epsilon):
+    learner, twin, rollout = both_paths(
+        ScriptedEnvs(num_envs=4), adam_epsilon=adam_epsilon, learning_rate=0.03, **PLAIN
+    )
+    assert_same_update(learner, twin, rollout, BatchPlan(20, 3, 2))
 
 
 def test_the_learning_rate_and_the_betas_of_the_moment_are_used():
