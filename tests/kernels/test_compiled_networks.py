@@ -29,7 +29,8 @@ from swell.networks.q_networks import make_q_network
 pytest.importorskip("numba")
 pytestmark = pytest.mark.portable
 
-TOLERANCE = 1e-5
+TOLERANCE = 3e-5
+"""Of the largest entry. Most are within 1e-6; a narrow norm of nearly equal sums makes rounding larger (1.3e-5)."""
 KINDS = {
     "discrete": ActionKind("categorical", (4,)),
     "joint": ActionKind("multi-categorical", (3, 1, 2)),
