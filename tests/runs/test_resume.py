@@ -9,6 +9,7 @@ from kill import fresh_state, in_child, outcome, resume_and_kill, run_and_kill, 
 
 from swell.config.run_config import config_from_dict
 from swell.errors import ConfigError, StorageError
+from swell.kernels.factory import can_compile
 from swell.runs import checkpoint, driver, run_directory, start as runs
 from swell.runs.agent import load_policy
 from swell.runs.build import build
@@ -116,6 +117,7 @@ def test_a_killed_run_of_every_learner_ends_like_an_uninterrupted_one(tmp_path, 
     found = load_newest(directory / "checkpoints", print)
     assert found is not None and found[0] >= 200
     learner = found[1]["learner"]
+    assert learner["path"] == ("compiled" if can_compile() else "autograd")
     if "ppg" in name:
         assert 0.0 < learner["phase_done"] < 1.0 and len(learner["phase"]["returns"]) > 0
         assert learner["auxiliary_optimizer"]["steps"] > 0, "no auxiliary phase was over yet"
