@@ -25,3 +25,14 @@ def in_float64():
 
     with everything_in_float64():
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def compiled_kernels():
+    """Before any test: a short run would go without kernels as long as there are none, and with them afterwards."""
+    from swell.kernels.factory import can_compile
+
+    if can_compile():
+        from swell.runs.compiling import compile_kernels
+
+        compile_kernels()

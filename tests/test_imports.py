@@ -27,7 +27,7 @@ ALLOWED = {
     "loop": {"collect", "measurement", "types"},
     "presets": {"config", "envs", "errors"},
     "memory": {"batch", "config", "envs", "errors", "measurement", "types"},
-    "display": {"errors"},
+    "display": {"envs", "errors"},
     "runs": {
         *("algorithms", "batch", "collect", "config", "display", "envs", "errors", "kernels", "learning", "loop"),
         "measurement",

@@ -92,11 +92,9 @@ SPACES = {
     "single bit": spaces.MultiBinary(1),
 }
 NUMBERS = spaces.Box(-10, 10, (3,), np.float32)
-ONE_CHOICE = pytest.mark.xfail(strict=True, reason="the actor takes one choice for a Discrete action, [N] not [N, 1]")
-CASES = [pytest.param(name, marks=ONE_CHOICE if name.startswith("single") else ()) for name in SPACES]
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", SPACES)
 def test_rollouts_of_both_paths_have_the_same_fields(name):
     made = []
     for path in ("compiled", "autograd"):

@@ -24,6 +24,7 @@ class Table:
         self.rows: list[list[int]] = []
         self.epsilons: list[float] = []
         self.takes_pixels = False
+        self._taken: set[int] = set()
         self._places = {column.OUT: 0, column.HAT: 0, column.DEVIATION: 0}
 
     def add(self, module: nn.Module, source: int | None = None, *, pulls: bool = True) -> int:
@@ -105,6 +106,9 @@ class Table:
         offset = parameter.data_ptr() - self._flat.data_ptr()
         if not 0 <= offset <= self._flat.nbytes - parameter.nbytes:
             raise NotPlainError
+        if offset in self._taken:  # a layer that is used twice: its two gradients would have to be added
+            raise NotPlainError
+        self._taken.add(offset)
         return offset // self._flat.element_size()
 
     @property

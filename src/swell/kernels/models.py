@@ -65,9 +65,9 @@ class Part:
             table[:, layers.INPUTS] * table[:, layers.OUTPUTS],
         )
         spare = int(weights.max()) + rows * int(table[:, layers.OUTPUTS].max())
-        pixels = self._observation_size if self.takes_pixels else 0
+        pixels, numbers = (self._observation_size, 0) if self.takes_pixels else (0, self._observation_size)
         return Room(
-            inputs=_floats(rows * (self._observation_size - pixels)).reshape(rows, -1),
+            inputs=_floats(rows * numbers).reshape(rows, numbers),
             pixels=torch.empty((rows, pixels), dtype=torch.uint8).numpy(),
             activations=_floats(rows * activations),
             hats=_floats(rows * hats),
@@ -150,6 +150,7 @@ class _Pass(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *slopes: Tensor) -> Any:
+        ctx.room.slopes[:] = 0.0  # nobody writes those of a layer whose outputs are only used detached
         for target, given in zip(ctx.part.slopes(ctx.room, ctx.count), slopes, strict=True):
             target[:] = given.numpy()
         gradient = torch.zeros(ctx.part.network.weights.size)

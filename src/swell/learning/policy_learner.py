@@ -136,7 +136,7 @@ class PolicyLearner(Generic[SettingsKind]):
 
         kind, low, high = self.space.kind, self.space.low, self.space.high
         bounds = None if low is None or high is None else (low, high)
-        shape = self.space.shape if kind.is_continuous else kind.sizes[1:] and (len(kind.sizes),)
+        shape = (len(kind.sizes),) if kind.name == "multi-categorical" else self.space.shape
         return PolicyActor(self.kernel, bounds, shape, max_horizon, num_envs, self._exploration)
 
     @torch.no_grad()
