@@ -196,7 +196,7 @@ def test_pqn_learns_to_repeat_the_observation():
 
 
 class Dueling(nn.Module):
-    """A state's value and the advantage of each action: a network that has no written gradient."""
+    """A state's value and the advantage of each action: a network that has no kernel."""
 
     def __init__(self):
         super().__init__()

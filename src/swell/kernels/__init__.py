@@ -1,1 +1,1 @@
-"""The gradients of plain networks without autograd, for speed on a CPU."""
+"""Small networks on a CPU in machine code: acting, learning, and envs to learn from. Optional, by numba."""
