@@ -62,6 +62,11 @@ class RolloutBuffer:
         self.filled = 0
 
     @property
+    def is_on_host(self) -> bool:
+        """Whether what is written here is the rollout itself, with nothing to send on."""
+        return self._staging is None
+
+    @property
     def observation_array(self) -> np.ndarray:
         """What the envs show now, as an array of the host's memory; for buffers that are there."""
         return self._observation_arrays[self.filled]

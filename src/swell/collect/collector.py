@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from swell.collect.buffer import RolloutBuffer, is_host
+from swell.collect.buffer import RolloutBuffer
 from swell.collect.delayed import RolloutDelay
 from swell.collect.episodes import EpisodeStatistics
 from swell.envs.contract import VectorEnv
@@ -108,7 +108,7 @@ class Collector:
             self._acting = learner
             self._actor = None
             self._compiled = None
-            if is_host(self._device) and isinstance(learner, HasActor):
+            if self._buffer.is_on_host and isinstance(learner, HasActor):
                 self._actor = learner.actor(self._max_horizon, self.envs.num_envs)
             if self._actor is not None and getattr(self.envs, "is_compiled", False):
                 from swell.collect.compiled_rollouts import CompiledRollouts

@@ -1,5 +1,7 @@
 """Whether a run is long enough to wait for kernels to be compiled, and compiling them ahead of any run."""
 
+import subprocess
+import sys
 import time
 
 from swell.batch.scalers import batch_plan
@@ -17,7 +19,8 @@ STEPS_WORTH_COMPILING = 10_000
 """Gradient steps by which kernels have won back the time that compiling them takes: both scale with the processor."""
 ACTS_PER_STEP = 6
 """So many times acting gain as much as one gradient step does."""
-MAIN_KERNELS = {"pqn": "updates.q_epoch", "ppo": "updates.policy_epoch"}
+MAIN_KERNELS = ("updates.q_epoch", "updates.policy_epoch", "layers.backward", "rollouts.policy_rollout")
+"""Where these are, all are."""
 SMALL_RUNS = (
     {"algorithm": "pqn", "backend": "gymnasium"},
     {"algorithm": "pqn", "backend": "compiled"},
@@ -30,27 +33,40 @@ SMALL_RUNS = (
 
 def path_for(config: RunConfig) -> tuple[ComputePath, str | None]:
     """What `auto` stands for in a run that starts now, and a line about it if there is something to say."""
-    if config.path != "auto" or not _may_have_kernels(config) or not can_compile():
+    if config.path == "autograd" or not _may_have_kernels(config) or not can_compile() or are_cached(MAIN_KERNELS):
         return config.path, None
-    if are_cached([MAIN_KERNELS.get(config.algorithm, "layers.backward")]):
-        return "auto", None
-    if _steps_of(config) < STEPS_WORTH_COMPILING:
+    if config.path == "auto" and _steps_of(config) < STEPS_WORTH_COMPILING:
         return "autograd", "kernels are not compiled yet, and this run is too short to wait: `swell compile`, once"
-    return "auto", "compiling kernels, once for this machine"
+    return config.path, "compiling kernels, once for this machine"
 
 
 def compile_kernels() -> str:
-    """Compiles whatever is not there yet; says how long it took, and where it is kept."""
+    """Compiles whatever is not there yet; says how long it took, and where it is kept.
+
+    In a process of its own: in the one that compiles them, kernels are linked otherwise than where they are read from
+    the disk, and round otherwise. So all runs read them.
+    """
     if not can_compile():
         raise ConfigError('kernels need the fast extra: pip install "swell-rl[fast]"')
     started = time.perf_counter()
+    if not are_cached(MAIN_KERNELS):
+        done = subprocess.run(
+            [sys.executable, "-m", "swell.runs.compiling"], capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            raise ConfigError(
+                f"kernels cannot be compiled: {done.stderr.strip().splitlines()[-1:]}; try --path autograd"
+            )
+    return f"kernels are compiled ({time.perf_counter() - started:.0f} s), in {cache_directory()}"
+
+
+def _call_every_kernel() -> None:
     for options in SMALL_RUNS:
         small = {"num_envs": 2, "scaler": "fixed", "horizon": 4, "epochs": 1, "minibatches": 1, "path": "compiled"}
         parts = build(make_config("CartPole-v1", **small, **options, total_env_steps=16, device="cpu"))
         for _ in train(parts.collector, parts.learner, parts.measurement, parts.scaler, 16):
             pass
         parts.collector.envs.close()
-    return f"kernels are compiled ({time.perf_counter() - started:.0f} s), in {cache_directory()}"
 
 
 def _may_have_kernels(config: RunConfig) -> bool:
@@ -66,3 +82,7 @@ def _steps_of(config: RunConfig) -> float:
     plan = batch_plan(config, config.num_envs, horizon)
     acts = config.total_env_steps / config.num_envs
     return acts / plan.horizon * plan.epochs * plan.minibatches + acts / ACTS_PER_STEP
+
+
+if __name__ == "__main__":
+    _call_every_kernel()

@@ -18,7 +18,7 @@ from swell.memory.plan import MemoryPlan
 from swell.presets import make_config
 from swell.runs.build import BuiltRun, build
 from swell.runs.checkpoint import load_newest
-from swell.runs.compiling import path_for
+from swell.runs.compiling import compile_kernels, path_for
 from swell.runs.driver import Run, resume_promise
 from swell.runs.run_directory import (
     RunLock,
@@ -58,6 +58,8 @@ def run(
         with show_starting(f"starting {config.num_envs} envs of {config.env}", quiet):
             if line is not None and not quiet:
                 say(line, patient_console())
+            if line is not None and path != "autograd":
+                compile_kernels()
             parts = build(replace(config, path=path))
     except BaseException:
         with contextlib.suppress(OSError):  # whatever else is wrong with it must not hide the reason
