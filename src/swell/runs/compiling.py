@@ -54,9 +54,8 @@ def compile_kernels() -> str:
             [sys.executable, "-m", "swell.runs.compiling"], capture_output=True, text=True, check=False
         )
         if done.returncode != 0:
-            raise ConfigError(
-                f"kernels cannot be compiled: {done.stderr.strip().splitlines()[-1:]}; try --path autograd"
-            )
+            why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+            raise ConfigError(f"kernels cannot be compiled: {why}; try --path autograd")
     return f"kernels are compiled ({time.perf_counter() - started:.0f} s), in {cache_directory()}"
 
 
