@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -14,11 +15,17 @@ from swell.learning.policy_batch import PolicyBatch
 from swell.learning.policy_learner import PolicyLearner
 from swell.types import BatchPlan, GradientProbe, Rollout
 
+if TYPE_CHECKING:
+    from swell.learning.fused import Crew
+
 
 class PPO(PolicyLearner[PPOSettings]):
     """Proximal policy optimization with the details that make it work (cited in docs/ppo.md)."""
 
     settings_kind = PPOSettings
+
+    def start(self) -> None:
+        self._crew: Crew | None = None
 
     def update(self, rollout: Rollout, plan: BatchPlan, progress: float) -> dict[str, float]:
         """`plan.epochs` passes over the rollout, fewer if the policy has moved further than `target_kl`."""
@@ -30,45 +37,50 @@ class PPO(PolicyLearner[PPOSettings]):
         advantages = batch.rescaled_advantages(normalized if norm == "batch" else torch.clone)
         steps: list[StepTaken] = []
         means: dict[str, float] = {}
-        one_pass = self._make_pass(batch, advantages, norm == "minibatch", plan.minibatches)
-        for _ in range(plan.epochs):
-            taken, means = one_pass()
+        passes = self._make_passes(batch, advantages, norm == "minibatch", plan.minibatches)
+        at_once = plan.epochs if target_kl is None else 1
+        for _ in range(0, plan.epochs, at_once):
+            taken, means = passes(at_once)
             steps += taken
             if target_kl is not None and means["approx_kl"] > target_kl:
                 break
         self.observe(batch)
         return self.report(batch, plan, now, steps, means)
 
-    def _make_pass(
+    def _make_passes(
         self, batch: PolicyBatch, advantages: Tensor, normalises: bool, minibatches: int
-    ) -> Callable[[], tuple[list[StepTaken], dict[str, float]]]:
-        """A pass over the batch: the steps taken, and means over the samples of this pass."""
+    ) -> Callable[[int], tuple[list[StepTaken], dict[str, float]]]:
+        """Makes so many passes over the batch: the steps taken, and means over the samples of the last one."""
         behavior, proximal = batch.anchors(self.settings.staleness_mode)
         if self.kernel is not None and proximal is behavior:
-            return self._compiled_pass(batch, behavior, advantages, normalises, minibatches)
+            return self._compiled_passes(batch, behavior, advantages, normalises, minibatches)
 
-        def one_pass() -> tuple[list[StepTaken], dict[str, float]]:
+        def passes(epochs: int) -> tuple[list[StepTaken], dict[str, float]]:
             means, steps = SampleMeans(), list[StepTaken]()
-            add_gradient = by_autograd(partial(self.losses, batch, advantages, means))
-            for minibatch in shuffled_minibatches(batch.indices, minibatches, 1, self.shuffle):
-                if normalises:
-                    advantages[minibatch] = normalized(batch.advantages[minibatch])
-                steps.append(self.gradient_step(add_gradient, minibatch))
+            for _ in range(epochs):
+                means = SampleMeans()
+                add_gradient = by_autograd(partial(self.losses, batch, advantages, means))
+                for minibatch in shuffled_minibatches(batch.indices, minibatches, 1, self.shuffle):
+                    if normalises:
+                        advantages[minibatch] = normalized(batch.advantages[minibatch])
+                    steps.append(self.gradient_step(add_gradient, minibatch))
             return steps, means.means()
 
-        return one_pass
+        return passes
 
-    def _compiled_pass(
+    def _compiled_passes(
         self, batch: PolicyBatch, old_log_probs: Tensor, advantages: Tensor, normalises: bool, minibatches: int
-    ) -> Callable[[], tuple[list[StepTaken], dict[str, float]]]:
+    ) -> Callable[[int], tuple[list[StepTaken], dict[str, float]]]:
         """The same in one call, where one old policy has both roles."""
-        from swell.learning.fused import ClippedPolicyPass
+        from swell.learning.fused import ClippedPolicyPasses, Crew
 
         assert self.kernel is not None
-        optimizer = (self.optimizer, self.settings.max_gradient_norm, self.shuffle)
+        if self._crew is None:
+            self._crew = Crew(self.kernel.both, self.threads)
+        optimizer = (self._crew, self.optimizer, self.settings.max_gradient_norm, self.shuffle)
         data = (batch, old_log_probs, advantages, normalises)
-        fused = ClippedPolicyPass(self.kernel, *data, self.settings, *optimizer)
-        return lambda: (fused.run(batch.indices, minibatches, self), fused.means)
+        fused = ClippedPolicyPasses(self.kernel, *data, self.settings, *optimizer)
+        return lambda epochs: (fused.run(batch.indices, minibatches, epochs, self), fused.means)
 
     def losses(self, batch: PolicyBatch, advantages: Tensor, means: SampleMeans, chosen: Tensor) -> Tensor:
         """The objective: clipped surrogate, squared error of the values, entropy bonus; [B] for the chosen rows."""

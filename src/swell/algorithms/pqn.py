@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from swell.config.learners import PQNSettings
 from swell.config.seeds import derive_seed
 from swell.config.validation import with_fields
 from swell.errors import ConfigError
-from swell.kernels.factory import q_kernel_of
+from swell.kernels.factory import compiled_threads, q_kernel_of
 from swell.learning.losses import q_regression
 from swell.learning.optimize import (
     FlatAdam,
@@ -33,6 +33,9 @@ from swell.learning.targets import rollout_returns
 from swell.networks.encoders import seeded, tried
 from swell.networks.q_networks import make_q_network
 from swell.types import Actor, BatchPlan, GradientProbe, PolicyView, Rollout
+
+if TYPE_CHECKING:
+    from swell.learning.fused import Crew
 
 BETAS = (0.9, 0.999)
 """RAdam's own."""
@@ -56,6 +59,7 @@ class PQN:
         reference: BatchSizes | None = None,
         seed: int = 1,
         device: torch.device | str = "cpu",
+        threads: int = 0,
         **fields: Any,
     ) -> None:
         if not isinstance(action_space, Discrete):
@@ -83,8 +87,18 @@ class PQN:
         self.path = "autograd" if self._kernel is None else "compiled"
         self.model: Callable[[Tensor], Tensor] = self._kernel or in_precision(settings.precision, self.network, shape)
         """What passes go through: the network, or a kernel that stands for it."""
+        self.threads = compiled_threads(threads)
+        """Of gradient steps on the compiled path; elsewhere they are torch's."""
+        self._crew = self._make_crew()
         self._exploration = Generator().manual_seed(derive_seed(seed, "learner"))
         self._shuffle = Generator().manual_seed(derive_seed(seed, "learner") + 1)
+
+    def _make_crew(self) -> "Crew | None":
+        if self._kernel is None:
+            return None
+        from swell.learning.fused import Crew
+
+        return Crew(self._kernel.part, self.threads)
 
     @torch.inference_mode()
     def act(self, observations: Tensor, progress: float) -> tuple[Tensor, dict[str, Tensor]]:
@@ -147,17 +161,14 @@ class PQN:
     def _regress_compiled(
         self, states: Tensor, actions: Tensor, targets: Tensor, indices: Tensor, plan: BatchPlan
     ) -> list[StepTaken]:
-        """The same in one call a pass."""
-        from swell.learning.fused import QPass
+        """The same in one call."""
+        from swell.learning.fused import QPasses
 
-        assert self._kernel is not None
+        assert self._kernel is not None and self._crew is not None
         settings = self.settings
         rows = (states, actions, targets, settings.loss_coefficient)
-        one_pass = QPass(self._kernel, *rows, self.optimizer, settings.max_gradient_norm, self._shuffle)
-        steps: list[StepTaken] = []
-        for _ in range(plan.epochs):
-            steps += one_pass.run(indices, plan.minibatches, self)
-        return steps
+        passes = QPasses(self._kernel, *rows, self._crew, self.optimizer, settings.max_gradient_norm, self._shuffle)
+        return passes.run(indices, plan.minibatches, plan.epochs, self)
 
     def losses(self, states: Tensor, actions: Tensor, targets: Tensor, chosen: Tensor) -> Tensor:
         """The objective, [B] for the chosen rows."""

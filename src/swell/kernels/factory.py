@@ -1,5 +1,6 @@
 """Which networks have kernels. Nothing here imports numba until a network is found that may."""
 
+import os
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -22,6 +23,11 @@ PACKAGES = ("numba", "scipy", "threadpoolctl")
 
 def can_compile() -> bool:
     return all(find_spec(package) is not None for package in PACKAGES)
+
+
+def compiled_threads(asked: int) -> int:
+    """How many threads share a gradient step; 0 chooses two where there are two cores, since no more were measured."""
+    return asked or min(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
 def q_kernel_of(

@@ -381,7 +381,7 @@ def length(gradient: np.ndarray) -> float:
     total = 0.0
     for start in range(0, gradient.size, 1024):
         part = ZERO
-        for place in range(start, min(start + 1024, gradient.size)):
-            part += gradient[place] * gradient[place]
+        for number in gradient[start : start + 1024]:
+            part += number * number
         total += part
     return math.sqrt(total)

@@ -5,7 +5,7 @@ Each does what the readable form does (`algorithms/ppo.py`, `algorithms/pqn.py`,
 """
 
 # Annotations are for readers: numba knows float32 from float64 and a row from a number.
-# pyright: reportArgumentType=false, reportReturnType=false
+# pyright: reportArgumentType=false, reportReturnType=false, reportCallIssue=false
 
 import math
 from typing import NamedTuple
@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from swell.kernels.jit import kernel
+from swell.kernels.lanes import APART, DONE, OVER, POSTED, Lanes, claims, is_posted, lane_of, wait_until_done, write
 from swell.kernels.layers import ONE, OUT, OUTPUTS, ZERO, Network, Room, backward, forward, length, rows_of
 
 SMALLEST_SPREAD = 1e-8
@@ -25,7 +26,6 @@ HALF_LOG_TWO_PI = np.float32(0.5 * math.log(2.0 * math.pi))
 class Optimizer(NamedTuple):
     """Adam's memory, and what it is told for this update."""
 
-    gradient: np.ndarray
     mean: np.ndarray
     square: np.ndarray
     numbers: np.ndarray
@@ -82,50 +82,144 @@ class QRows(NamedTuple):
 
 STEPS = 4
 """The place of the steps in the numbers of an optimizer."""
-POLICY_LOSS, VALUE_LOSS, ENTROPY, APPROX_KL, CLIPPED, SUMS = 0, 1, 2, 3, 4, 5
+LOSS, POLICY_LOSS, VALUE_LOSS, ENTROPY, APPROX_KL, CLIPPED = range(6)
+"""The places of what is added up over rows."""
+SUMS = 6
 
 
 @kernel
-def policy_epoch(
+def policy_passes(
     network: Network,
     room: Room,
     heads: Heads,
     optimizer: Optimizer,
     batch: PolicyRows,
     objective: Objective,
-    order: np.ndarray,
+    lanes: Lanes,
+    orders: np.ndarray,
     ends: np.ndarray,
     losses: np.ndarray,
     norms: np.ndarray,
-    sums: np.ndarray,
 ) -> int:
-    """One gradient step for each minibatch `order[ends[i − 1] : ends[i]]`.
+    """One gradient step for each minibatch `order[ends[i − 1] : ends[i]]` of each order.
 
-    Returns how many were done: fewer than there are minibatches if the next loss or gradient is not finite, in which
-    case the weights are those before it.
+    Returns how many were done: fewer than there are if the next loss or gradient is not finite, in which case the
+    weights are those before it. The sums of the last pass are left in the first lane.
     """
-    sums[:] = 0.0
-    start = 0
-    for number in range(ends.size):
-        minibatch = order[start : ends[number]]
-        start = ends[number]
-        mean, factor = moments(batch.advantages, minibatch) if objective.normalises else (ZERO, ONE)
-        optimizer.gradient[:] = ZERO
-        loss = 0.0
-        at_once = even_part(minibatch.size, room.inputs.shape[0])
-        for part in range(0, minibatch.size, at_once):
-            chosen = minibatch[part : part + at_once]
-            gather(batch, chosen, room)
-            forward(network, room, chosen.size)
-            share = ONE / np.float32(minibatch.size)
-            loss += policy_slopes(network, room, heads, batch, objective, chosen, mean, factor, share, optimizer, sums)
-            backward(network, room, chosen.size, optimizer.gradient, part > 0)
-        norm = length(optimizer.gradient)
-        losses[number], norms[number] = loss, norm
-        if not (abs(loss) < math.inf and norm < math.inf):
-            return number
-        adam(network.weights, optimizer, norm)
-    return ends.size
+    step, count = 0, lanes.gradients.shape[0]
+    for order in orders:
+        lanes.sums[:] = 0.0
+        start = 0
+        for end in ends:
+            minibatch = order[start:end]
+            start = end
+            if objective.normalises:
+                lanes.moments[0], lanes.moments[1] = moments(batch.advantages, minibatch)
+            step += 1
+            lanes.sums[:, LOSS] = 0.0
+            call_helpers(lanes, step)
+            policy_lane(network, room, heads, batch, objective, lanes, minibatch, 0)
+            for lane in range(1, count):
+                if claims(lanes.desk, lane, step):
+                    policy_lane(network, room, heads, batch, objective, lanes, minibatch, lane)
+                else:
+                    wait_until_done(lanes, lane, step)
+            loss = lanes.sums[:, LOSS].sum() / minibatch.size
+            if not takes_step(network, optimizer, lanes, loss, step - 1, losses, norms):
+                write(lanes.desk, POSTED, OVER)
+                return step - 1
+        for lane in range(1, count):
+            lanes.sums[0] += lanes.sums[lane]
+    write(lanes.desk, POSTED, OVER)
+    return step
+
+
+@kernel
+def help_policy_passes(
+    network: Network,
+    room: Room,
+    heads: Heads,
+    batch: PolicyRows,
+    objective: Objective,
+    lanes: Lanes,
+    orders: np.ndarray,
+    ends: np.ndarray,
+    lane: int,
+) -> None:
+    """A helper's part of `policy_passes`."""
+    step = 0
+    for order in orders:
+        start = 0
+        for end in ends:
+            step += 1
+            if not is_posted(lanes.desk, step):
+                return
+            if claims(lanes.desk, lane, step):
+                policy_lane(network, room, heads, batch, objective, lanes, order[start:end], lane)
+                write(lanes.desk, lane * APART + DONE, step)
+            start = end
+
+
+@kernel
+def policy_lane(
+    network: Network,
+    room: Room,
+    heads: Heads,
+    batch: PolicyRows,
+    objective: Objective,
+    lanes: Lanes,
+    minibatch: np.ndarray,
+    lane: int,
+) -> None:
+    """The gradient of a lane's share of a minibatch, and its sums."""
+    rows = lane_of(minibatch, lane, lanes.gradients.shape[0])
+    gradient, sums = lanes.gradients[lane], lanes.sums[lane]
+    gradient[:] = ZERO
+    share = ONE / np.float32(minibatch.size)
+    mean, factor = (lanes.moments[0], lanes.moments[1]) if objective.normalises else (ZERO, ONE)
+    at_once = even_part(rows.size, room.inputs.shape[0])
+    for part in range(0, rows.size, at_once):
+        chosen = rows[part : part + at_once]
+        gather(batch, chosen, room)
+        forward(network, room, chosen.size)
+        policy_slopes(network, room, heads, batch, objective, chosen, mean, factor, share, gradient, sums)
+        backward(network, room, chosen.size, gradient, part > 0)
+
+
+@kernel
+def call_helpers(lanes: Lanes, step: int) -> None:
+    """Tells them of a step, unless the leader does it alone because they were late."""
+    count = lanes.gradients.shape[0]
+    if count == 1:
+        return
+    if lanes.rest[0] > 0:
+        lanes.rest[0] -= 1
+        return
+    write(lanes.desk, POSTED, step)
+
+
+@kernel
+def takes_step(
+    network: Network,
+    optimizer: Optimizer,
+    lanes: Lanes,
+    loss: float,
+    number: int,
+    losses: np.ndarray,
+    norms: np.ndarray,
+) -> bool:
+    """A step of Adam with the gradients of all lanes, if they and the loss are finite."""
+    gradient = lanes.gradients[0]
+    for lane in range(1, lanes.gradients.shape[0]):
+        others = lanes.gradients[lane]
+        for place in range(gradient.size):
+            gradient[place] += others[place]
+    norm = length(gradient)
+    losses[number], norms[number] = loss, norm
+    if not (abs(loss) < math.inf and norm < math.inf):
+        return False
+    adam(network.weights, gradient, optimizer, norm)
+    return True
 
 
 @kernel
@@ -170,10 +264,10 @@ def policy_slopes(
     mean: float,
     factor: float,
     share: float,
-    optimizer: Optimizer,
+    gradient: np.ndarray,
     sums: np.ndarray,
-) -> float:
-    """The summed losses of the chosen rows, times `share`; their slopes go into the room, or into the gradient."""
+) -> None:
+    """Adds up the losses of the chosen rows; their slopes, times `share`, go into the room, or into the gradient."""
     count = chosen.size
     policy, value = network.layers[heads.policy], network.layers[heads.value]
     parameters = rows_of(room.activations, policy[OUT], policy[OUTPUTS], count)
@@ -183,8 +277,7 @@ def policy_slopes(
     clip, value_clip = np.float32(objective.clip_range), np.float32(objective.value_clip_range)
     bonus, weight = np.float32(objective.entropy_coefficient), np.float32(objective.value_coefficient)
     log_std = network.weights[max(heads.log_std, 0) :]
-    log_std_gradient = optimizer.gradient[max(heads.log_std, 0) :]
-    total = 0.0
+    log_std_gradient = gradient[max(heads.log_std, 0) :]
     for place in range(count):
         row = chosen[place]
         advantage = (batch.advantages[row] - mean) * factor
@@ -210,8 +303,7 @@ def policy_slopes(
         sums[ENTROPY] += entropy
         sums[APPROX_KL] += (ratio - ONE) - log_ratio
         sums[CLIPPED] += abs(ratio - ONE) > clip
-        total += policy_loss + weight * value_loss - bonus * entropy
-    return total * share
+        sums[LOSS] += policy_loss + weight * value_loss - bonus * entropy
 
 
 @kernel
@@ -302,51 +394,103 @@ def value_error(value: float, old_value: float, target: float, clip_range: float
 
 
 @kernel
-def q_epoch(
+def q_passes(
     network: Network,
     room: Room,
     head: int,
     optimizer: Optimizer,
     batch: QRows,
     coefficient: float,
-    order: np.ndarray,
+    lanes: Lanes,
+    orders: np.ndarray,
     ends: np.ndarray,
     losses: np.ndarray,
     norms: np.ndarray,
 ) -> int:
-    """As `policy_epoch`, for coefficient · (Q(s, a) − G)²."""
-    start = 0
-    layer = network.layers[head]
-    for number in range(ends.size):
-        minibatch = order[start : ends[number]]
-        start = ends[number]
-        optimizer.gradient[:] = ZERO
-        share = np.float32(coefficient / minibatch.size)
-        loss = 0.0
-        at_once = even_part(minibatch.size, room.inputs.shape[0])
-        for part in range(0, minibatch.size, at_once):
-            chosen = minibatch[part : part + at_once]
-            gather(batch, chosen, room)
-            forward(network, room, chosen.size)
-            q_values = rows_of(room.activations, layer[OUT], layer[OUTPUTS], chosen.size)
-            slopes = rows_of(room.slopes, layer[OUT], layer[OUTPUTS], chosen.size)
-            slopes[:] = ZERO
-            for place in range(chosen.size):
-                action = batch.actions[chosen[place]]
-                error = q_values[place, action] - batch.targets[chosen[place]]
-                slopes[place, action] = TWO * share * error
-                loss += error * error
-            backward(network, room, chosen.size, optimizer.gradient, part > 0)
-        norm = length(optimizer.gradient)
-        losses[number], norms[number] = loss * share, norm
-        if not (abs(losses[number]) < math.inf and norm < math.inf):
-            return number
-        adam(network.weights, optimizer, norm)
-    return ends.size
+    """As `policy_passes`, for coefficient · (Q(s, a) − G)²."""
+    step = 0
+    for order in orders:
+        start = 0
+        for end in ends:
+            minibatch = order[start:end]
+            start = end
+            step += 1
+            lanes.sums[:] = 0.0
+            call_helpers(lanes, step)
+            q_lane(network, room, head, batch, coefficient, lanes, minibatch, 0)
+            for lane in range(1, lanes.gradients.shape[0]):
+                if claims(lanes.desk, lane, step):
+                    q_lane(network, room, head, batch, coefficient, lanes, minibatch, lane)
+                else:
+                    wait_until_done(lanes, lane, step)
+            loss = lanes.sums[:, LOSS].sum() * coefficient / minibatch.size
+            if not takes_step(network, optimizer, lanes, loss, step - 1, losses, norms):
+                write(lanes.desk, POSTED, OVER)
+                return step - 1
+    write(lanes.desk, POSTED, OVER)
+    return step
 
 
 @kernel
-def adam(weights: np.ndarray, optimizer: Optimizer, norm: float) -> None:
+def help_q_passes(
+    network: Network,
+    room: Room,
+    head: int,
+    batch: QRows,
+    coefficient: float,
+    lanes: Lanes,
+    orders: np.ndarray,
+    ends: np.ndarray,
+    lane: int,
+) -> None:
+    """A helper's part of `q_passes`."""
+    step = 0
+    for order in orders:
+        start = 0
+        for end in ends:
+            step += 1
+            if not is_posted(lanes.desk, step):
+                return
+            if claims(lanes.desk, lane, step):
+                q_lane(network, room, head, batch, coefficient, lanes, order[start:end], lane)
+                write(lanes.desk, lane * APART + DONE, step)
+            start = end
+
+
+@kernel
+def q_lane(
+    network: Network,
+    room: Room,
+    head: int,
+    batch: QRows,
+    coefficient: float,
+    lanes: Lanes,
+    minibatch: np.ndarray,
+    lane: int,
+) -> None:
+    """The gradient of a lane's share of a minibatch, and the sum of its squared errors."""
+    rows = lane_of(minibatch, lane, lanes.gradients.shape[0])
+    gradient, layer = lanes.gradients[lane], network.layers[head]
+    gradient[:] = ZERO
+    share = np.float32(coefficient / minibatch.size)
+    at_once = even_part(rows.size, room.inputs.shape[0])
+    for part in range(0, rows.size, at_once):
+        chosen = rows[part : part + at_once]
+        gather(batch, chosen, room)
+        forward(network, room, chosen.size)
+        q_values = rows_of(room.activations, layer[OUT], layer[OUTPUTS], chosen.size)
+        slopes = rows_of(room.slopes, layer[OUT], layer[OUTPUTS], chosen.size)
+        slopes[:] = ZERO
+        for place in range(chosen.size):
+            action = batch.actions[chosen[place]]
+            error = q_values[place, action] - batch.targets[chosen[place]]
+            slopes[place, action] = TWO * share * error
+            lanes.sums[lane, LOSS] += error * error
+        backward(network, room, chosen.size, gradient, part > 0)
+
+
+@kernel
+def adam(weights: np.ndarray, gradient: np.ndarray, optimizer: Optimizer, norm: float) -> None:
     """A step of Adam, or of RAdam, with the gradient clipped to the largest norm; formulas in `FlatAdam`."""
     numbers = optimizer.numbers
     numbers[STEPS] += 1.0
@@ -365,7 +509,7 @@ def adam(weights: np.ndarray, optimizer: Optimizer, norm: float) -> None:
     step, epsilon, root = np.float32(step), np.float32(epsilon), np.float32(1.0 / math.sqrt(second))
     beta1, rest1 = np.float32(beta1), np.float32(1.0 - beta1)
     beta2, rest2 = np.float32(beta2), np.float32(1.0 - beta2)
-    gradient, means, squares = optimizer.gradient, optimizer.mean, optimizer.square
+    means, squares = optimizer.mean, optimizer.square
     if is_momentum:
         for place in range(weights.size):
             slope = gradient[place] * shrink

@@ -11,7 +11,7 @@ from swell.config.learners import PolicySettings
 from swell.config.seeds import derive_seed
 from swell.config.validation import with_fields
 from swell.errors import ConfigError
-from swell.kernels.factory import policy_kernel_of
+from swell.kernels.factory import compiled_threads, policy_kernel_of
 from swell.learning.advantages import RewardNormalizer
 from swell.learning.distributions import make_action_space
 from swell.learning.optimize import (
@@ -66,6 +66,7 @@ class PolicyLearner(Generic[SettingsKind]):
         reference: BatchSizes | None = None,
         seed: int = 1,
         device: torch.device | str = "cpu",
+        threads: int = 0,
         **fields: Any,
     ) -> None:
         if isinstance(network, str):
@@ -89,6 +90,8 @@ class PolicyLearner(Generic[SettingsKind]):
         self.path = "autograd" if self.kernel is None else "compiled"
         self.model: PolicyModel = self.kernel or in_precision(self.settings.precision, self.network, self._observed[0])
         """What passes go through: the network, or a kernel that stands for it."""
+        self.threads = compiled_threads(threads)
+        """Of gradient steps that are one call on the compiled path; elsewhere they are torch's."""
         self.optimizer = self.make_adam()
         self._sum_over_time = self._reward_normalizer = sum_rewards = None
         if self.kernel is not None:

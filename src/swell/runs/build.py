@@ -91,12 +91,14 @@ def build(config: RunConfig, points: Points | None = None, decided: MemoryPlan |
     longest = longest_horizon(config, points or ())
     envs, observations, plan = fit_into_memory(config, longest, device, training_envs, trial_parts, decided)
     network_name = resolve_network(config.network, observation_shape(envs))
-    threads = resolve_threads(config.threads, network_name)
-    torch.set_num_threads(threads)
     config = plan.applied_to(config)
+    learner = make_learner(config, envs.observation_space, envs.action_space, device)
+    is_compiled = getattr(learner, "path", "autograd") == "compiled"
+    threads: int = getattr(learner, "threads", 1) if is_compiled else resolve_threads(config.threads, network_name)
+    torch.set_num_threads(1 if is_compiled else threads)  # what kernels leave to torch is too small for two
     return BuiltRun(
         collector=Collector(envs, plan.longest_horizon, device, config.staleness, observations),
-        learner=make_learner(config, envs.observation_space, envs.action_space, device),
+        learner=learner,
         measurement=make_measurement(config, device),
         scaler=make_scaler(config, points),
         network_name=network_name,
@@ -123,6 +125,7 @@ def make_learner(config: RunConfig, observation_space: Space, action_space: Spac
             reference=reference_batch(config),
             seed=config.seed,
             device=device,
+            threads=config.threads,
         )
     except ConfigError as error:
         raise ConfigError(*(f"{config.env}: {fault}" for fault in error.faults)) from error

@@ -19,7 +19,10 @@ STEPS_WORTH_COMPILING = 10_000
 """Gradient steps by which kernels have won back the time that compiling them takes: both scale with the processor."""
 ACTS_PER_STEP = 6
 """So many times acting gain as much as one gradient step does."""
-MAIN_KERNELS = ("updates.q_epoch", "updates.policy_epoch", "layers.backward", "rollouts.policy_rollout")
+MAIN_KERNELS = (
+    *("updates.q_passes", "updates.help_q_passes", "updates.policy_passes", "updates.help_policy_passes"),
+    *("layers.backward", "rollouts.policy_rollout"),
+)
 """Where these are, all are."""
 SMALL_RUNS = (
     {"algorithm": "pqn", "backend": "gymnasium"},
@@ -60,12 +63,16 @@ def compile_kernels() -> str:
 
 
 def _call_every_kernel() -> None:
+    from swell.learning.fused import finish_helpers
+
+    small = {"num_envs": 4, "scaler": "fixed", "horizon": 32, "epochs": 1, "minibatches": 1}
     for options in SMALL_RUNS:
-        small = {"num_envs": 2, "scaler": "fixed", "horizon": 4, "epochs": 1, "minibatches": 1, "path": "compiled"}
-        parts = build(make_config("CartPole-v1", **small, **options, total_env_steps=16, device="cpu"))
-        for _ in train(parts.collector, parts.learner, parts.measurement, parts.scaler, 16):
+        config = make_config("CartPole-v1", **small, **options, path="compiled", device="cpu", threads=2)
+        parts = build(config)
+        for _ in train(parts.collector, parts.learner, parts.measurement, parts.scaler, 2 * 4 * 32):
             pass
         parts.collector.envs.close()
+    finish_helpers()
 
 
 def _may_have_kernels(config: RunConfig) -> bool:
