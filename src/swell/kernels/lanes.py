@@ -1,9 +1,9 @@
 """Threads that share each gradient step, and never wait for one that does not come.
 
 A minibatch is cut into lanes of rows, each with a gradient of its own; the gradients are added in the order of the
-lanes. The leading thread posts a step and takes the first lane. Whoever is first claims another: the helper that it was
-meant for, or, once it is through with its own, the leader. So where another process has the second core, the leader does
-the work alone and loses nothing but an exchange of two numbers, and the sums are the same whoever made them.
+lanes. The leading thread posts a step and takes the first lane. Any other is claimed by whoever is first: the helper
+that it was meant for, or the leader, once it is through with its own. So where another process has the second core, the
+leader does the work alone and loses an exchange of two numbers; the sums are the same whoever made them.
 """
 
 # Annotations are for readers: numba knows float32 from float64 and a row from a number.
