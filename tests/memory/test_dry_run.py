@@ -131,7 +131,7 @@ def vars_of(parts):
 
 
 def test_planning_leaves_the_number_of_threads_that_was_chosen():
-    build(small_config(threads=2))
+    build(small_config(threads=2, path="autograd"))
     assert torch.get_num_threads() == 2
 
 
