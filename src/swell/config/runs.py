@@ -31,7 +31,7 @@ class RunSettings(Settings):
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """Where the network lives; `auto` takes a GPU if there is one."""
     threads: Annotated[int, Between(0, 4096)] = 0
-    """CPU threads for the network and for Atari; 0 chooses: 1 for small networks, all cores for images."""
+    """CPU threads of the network and of Atari; 0 chooses: 2 for kernels, else 1 for small networks, all for images."""
     memory_limit: Positive | None = None
     """MB that the process may come to; none is 90 % of what is free. Where the plan needs more, the update is done in
     smaller parts, then `max_horizon` is lowered; a run that cannot fit is refused."""

@@ -6,7 +6,7 @@ from B · OUT on, and ∂loss/∂outputs at the same place of `slopes`.
 """
 
 # Annotations are for readers: numba knows float32 from float64 and a row from a number.
-# pyright: reportArgumentType=false, reportReturnType=false, reportAssignmentType=false
+# pyright: reportArgumentType=false, reportReturnType=false, reportAssignmentType=false, reportCallIssue=false
 
 import math
 from typing import NamedTuple
@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from swell.kernels.jit import kernel
+from swell.kernels.views import matrix, vector
 
 CONVOLVES = 0
 """1 for a convolution of pixels, 0 for a dense layer."""
@@ -87,12 +88,6 @@ def tanh(x: float) -> float:
 
 
 @kernel
-def matrix(memory: np.ndarray, start: int, rows: int, columns: int) -> np.ndarray:
-    """A view. A function, because every slice and every new shape takes long to compile."""
-    return memory[start : start + rows * columns].reshape(rows, columns)
-
-
-@kernel
 def rows_of(memory: np.ndarray, place: int, width: int, count: int) -> np.ndarray:
     """[count, width] of what all layers share."""
     return matrix(memory, place * count, count, width)
@@ -100,13 +95,13 @@ def rows_of(memory: np.ndarray, place: int, width: int, count: int) -> np.ndarra
 
 @kernel
 def from_place(memory: np.ndarray, place: int) -> np.ndarray:
-    return memory[place:]
+    return vector(memory, place, memory.size - place)
 
 
 @kernel
 def inputs_of(layer: np.ndarray, network: Network, room: Room, count: int) -> np.ndarray:
     if layer[SOURCE] < 0:
-        return matrix(room.inputs.reshape(room.inputs.size), 0, count, room.inputs.shape[1])
+        return room.inputs[:count]
     source = network.layers[layer[SOURCE]]
     return rows_of(room.activations, source[OUT], source[OUTPUTS], count)
 

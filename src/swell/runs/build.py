@@ -227,7 +227,7 @@ def resolve_device(name: str) -> torch.device:
 
 
 def resolve_threads(threads: int, network_name: str) -> int:
-    """Small networks lose more by handing work between threads than they gain.
+    """Of torch's operations, on the autograd path, where small networks lose more by handing work over than they gain.
 
     MinAtar's gains on an idle machine, but where another process wants a core its threads wait for each other at every
     step, and it trains at a twentieth of its speed (docs/results/speed.md).
