@@ -1,5 +1,7 @@
 """The ways a run can end badly; each knows its exit code and says what to do in one line."""
 
+import os
+
 
 class SwellError(Exception):
     """Base of every error that is shown to a user as one line, without a traceback."""
@@ -69,3 +71,10 @@ class ProcessesDifferError(SwellError):
 
     exit_code = 8
     is_everyones = True
+
+
+def is_said_elsewhere(error: BaseException) -> bool:
+    """Whether another process of the run prints this error, so that it is read once."""
+    if isinstance(error, OtherProcessError):
+        return True
+    return os.environ.get("RANK", "0") != "0" and getattr(type(error), "is_everyones", False)

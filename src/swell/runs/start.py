@@ -132,7 +132,10 @@ def resume(directory: str | Path, total_env_steps: int | None = None, *, quiet: 
     summary = ranks.first_does(lambda: read_json(directory / "summary.json") if is_ended else {})
     if total_env_steps is not None:
         config = replace(config, total_env_steps=total_env_steps, target_return=None)
-    if summary.get("status") == "done" and total_env_steps in (None, described["config"]["total_env_steps"]):
+    # The summary may be that of a shorter run, which was to go on for longer and was killed.
+    is_whole = summary.get("env_steps", 0) >= config.total_env_steps or config.target_return is not None
+    as_asked = total_env_steps in (None, described["config"]["total_env_steps"])
+    if summary.get("status") == "done" and is_whole and as_asked:
         return {**summary, "directory": str(directory)}
     with locked(directory):
         notices: list[str] = []
