@@ -37,11 +37,12 @@ def put_together(views: Sequence[tuple[Tensor, PolicyView]], kind: DistributionK
     """One view of the states of several; each comes with which of them it saw."""
 
     def whole(parts: Sequence[tuple[Tensor, Tensor | None]]) -> Tensor | None:
-        _, first = parts[0]
-        if first is None:
+        known = [(is_own, part) for is_own, part in parts if part is not None]
+        if not known:
             return None
-        rows = first.new_empty((parts[0][0].shape[0], *first.shape[1:]))
-        for is_own, part in parts:
+        is_own, part = known[0]
+        rows = part.new_empty((is_own.shape[0], *part.shape[1:]))
+        for is_own, part in known:
             rows[is_own] = part
         return rows
 

@@ -1,6 +1,5 @@
 """Runs of several real processes: they survive deaths and signals, bit for bit, and go on with another number."""
 
-import json
 import os
 import signal
 import subprocess
@@ -8,7 +7,6 @@ import sys
 import time
 
 import pytest
-import torch
 from kill import outcome, same, small_config
 
 from swell.runs.checkpoint import load_newest
@@ -98,7 +96,7 @@ def test_the_first_updates_are_those_of_one_process(uninterrupted, tmp_path):
     assert described["processes"] == 2 and described["resume"].startswith("exact")
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_a_run_whose_process_is_killed_ends_like_an_uninterrupted_one(uninterrupted, tmp_path, rank):
     """The first under torchrun with restarts, the second under our own command."""
     launcher = start(arguments_of(config_of(), tmp_path / "run"), 2, torchrun=rank == 0, restarts=2)
@@ -109,7 +107,7 @@ def test_a_run_whose_process_is_killed_ends_like_an_uninterrupted_one(uninterrup
     assert same(outcome(tmp_path / "run"), outcome(uninterrupted))
 
 
-@pytest.mark.parametrize("told", ["launcher", "rank"])
+@pytest.mark.parametrize("told", [pytest.param("launcher", marks=pytest.mark.slow), "rank"])
 def test_a_signal_lets_all_processes_save_and_the_run_goes_on_bit_for_bit(uninterrupted, tmp_path, told):
     launcher = start(arguments_of(config_of(), tmp_path / "run"), 2)
     wait_for_checkpoint(tmp_path / "run", launcher)
@@ -156,6 +154,8 @@ def test_wrong_options_of_processes_are_said_once_and_not_tried_again(tmp_path):
 def test_a_run_that_diverged_is_not_tried_again(tmp_path):
     command = arguments_of(config_of(), tmp_path / "run")
     (tmp_path / "run").mkdir()
-    code, said = finished(start([*command, "--learning-rate", "1e30", "--max-gradient-norm", "None"], 2, torchrun=True, restarts=1))
+    code, said = finished(
+        start([*command, "--learning-rate", "1e30", "--max-gradient-norm", "None"], 2, torchrun=True, restarts=1)
+    )
     assert code == 1 and read_json(tmp_path / "run" / "summary.json")["status"] == "diverged"
     assert "has diverged; lower learning_rate" in said

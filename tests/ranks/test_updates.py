@@ -29,7 +29,9 @@ def together(request, tmp_path_factory):
 def distance(one, other):
     """The largest difference of two sets of weights, beside the largest weight."""
     assert one["weights"].keys() == other["weights"].keys()
-    one, other = (torch.cat([tensor.double().flatten() for tensor in found["weights"].values()]) for found in (one, other))
+    one, other = (
+        torch.cat([tensor.double().flatten() for tensor in found["weights"].values()]) for found in (one, other)
+    )
     return ((one - other).abs().max() / one.abs().max()).item()
 
 

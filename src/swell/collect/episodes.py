@@ -37,8 +37,9 @@ class EpisodeStatistics:
             self.extend(returns[over], lengths[over])
         else:
             envs = np.flatnonzero(over)
-            ended = zip((envs + place().rank * len(over)).tolist(), returns[envs].tolist(), lengths[envs].tolist())
-            self._ended.extend((self._steps, *episode) for episode in ended)
+            numbers = envs + place().rank * len(over)
+            ended = (numbers.tolist(), returns[envs].tolist(), lengths[envs].tolist())
+            self._ended.extend((self._steps, *episode) for episode in zip(*ended, strict=True))
         returns[over] = 0.0
         lengths[over] = 0
 

@@ -88,18 +88,30 @@ class BuiltRun:
 
 def build(config: RunConfig, points: Points | None = None, decided: MemoryPlan | None = None) -> BuiltRun:
     """Everything a run needs. `points` and `decided` are what a run that goes on has found out and decided before."""
-    device = resolve_device(config.device)
-    if config.scaler == "ramp" and points is None:
-        points = ramp_points(config)
-    longest = longest_horizon(config, points or ())
-    own = replace(config, num_envs=ranks.own_share(config.num_envs, "num_envs"))
-    envs, observations, plan = ranks.together(
-        lambda: fit_into_memory(own, longest, device, training_envs, trial_parts, decided)
-    )
-    plan = ranks.first_says(plan)
+
+    def prepare() -> tuple[torch.device, Points | None, tuple[VectorEnv, np.ndarray, MemoryPlan]]:
+        device = resolve_device(config.device)
+        found = ramp_points(config) if config.scaler == "ramp" and points is None else points
+        own = replace(config, num_envs=ranks.own_share(config.num_envs, "num_envs"))
+        longest = longest_horizon(config, found or ())
+        return device, found, fit_into_memory(own, longest, device, training_envs, trial_parts, decided)
+
+    device, points_found, (envs, observations, plan) = ranks.together(prepare)
+    plan = ranks.first_says(plan)  # whose machine may have room for less
+    fitting = plan.applied_to(config)
+    return ranks.together(lambda: _built(fitting, device, points_found, envs, observations, plan))
+
+
+def _built(
+    config: RunConfig,
+    device: torch.device,
+    points: Points | None,
+    envs: VectorEnv,
+    observations: np.ndarray,
+    plan: MemoryPlan,
+) -> BuiltRun:
     network_name = resolve_network(config.network, observation_shape(envs))
-    config = plan.applied_to(config)
-    learner = ranks.together(lambda: make_learner(config, envs.observation_space, envs.action_space, device))
+    learner = make_learner(config, envs.observation_space, envs.action_space, device)
     is_compiled = getattr(learner, "path", "autograd") == "compiled"
     threads: int = getattr(learner, "threads", 1) if is_compiled else resolve_threads(config.threads, network_name)
     threads = own_threads(threads)

@@ -55,8 +55,8 @@ def process_notices(parts: BuiltRun) -> list[str]:
         )
     if local_count > 1 and parts.device.type == "cpu" and parts.network_name in SMALL_NETWORKS:
         notices.append(
-            f"{local_count} processes on one machine are slower than one with a network as small as {parts.network_name}: "
-            "adding up gradients takes longer than making them (docs/processes.md)"
+            f"{local_count} processes of one machine are slower than one with a network as small as "
+            f"{parts.network_name}: adding up gradients takes longer than making them (docs/processes.md)"
         )
     return notices
 
@@ -107,7 +107,9 @@ class Run:
         )
         self._evaluation_due = Every(config.evaluate_every) if config.evaluate_every else None
         self._checkpoint_due = Every(config.checkpoint_every)
-        self._console = make_console(quiet or not ranks.is_first(), PanelView(self._header(), RunSoFar(config.total_env_steps)))
+        self._console = make_console(
+            quiet or not ranks.is_first(), PanelView(self._header(), RunSoFar(config.total_env_steps))
+        )
         self._sinks: list[Sink] = [self._console]
         if (plan := describe(parts.memory_plan, config)) is not None:
             self._console.message(plan)

@@ -22,8 +22,8 @@ from swell.runs.start import begin_or_continue, directory_of, resolve, resume
 RESTARTS = 3
 """How often processes are started again after one of them died."""
 FRESH_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
-"""Where it is 1, processes that torchrun starts again meet in a new store. In the old one they find the addresses of the
-dead, and five times of six never meet (torch 2.13)."""
+"""Where it is 1, processes that torchrun starts again meet in a new store. In the old one they find the addresses of
+the dead, and five times of six never meet (torch 2.13)."""
 
 
 def require_possible(processes: int, new: bool) -> None:
@@ -38,12 +38,12 @@ def require_possible(processes: int, new: bool) -> None:
     if new:
         raise ConfigError("new would begin another run each time that torchrun starts again; name one with --out")
     if os.environ.get(FRESH_STORE) != "1" and int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")):
-        print(f"swell: set {FRESH_STORE}=1: without it torchrun seldom starts again (docs/processes.md)", file=sys.stderr)
+        print(
+            f"swell: set {FRESH_STORE}=1: without it torchrun seldom starts again (docs/processes.md)", file=sys.stderr
+        )
 
 
-def train_in_processes(
-    config: RunConfig, out: Path | None, new: bool, quiet: bool, processes: int
-) -> dict[str, Any]:
+def train_in_processes(config: RunConfig, out: Path | None, new: bool, quiet: bool, processes: int) -> dict[str, Any]:
     config = resolve(config)
     directory = directory_of(config, out)
     directory = next_free(directory) if new else directory
@@ -52,7 +52,7 @@ def train_in_processes(
     try:
         run_processes({"config": config.to_dict(), "directory": str(directory), "quiet": quiet}, processes)
     finally:
-        if not any(directory.iterdir()):
+        if directory.is_dir() and not any(directory.iterdir()):
             directory.rmdir()
     return summary_of(directory)
 
@@ -81,7 +81,9 @@ def run_processes(request: dict[str, Any], processes: int) -> None:
             raise OtherProcessError(min(codes))
         if attempt < RESTARTS:
             print(f"swell: a process died; all {processes} start again from the newest checkpoint", file=sys.stderr)
-    raise LostProcessError(f"a process of the run died {RESTARTS + 1} times; `swell resume` goes on from its checkpoint")
+    raise LostProcessError(
+        f"a process of the run died {RESTARTS + 1} times; `swell resume` goes on from its checkpoint"
+    )
 
 
 def exit_codes(request: dict[str, Any], processes: int) -> list[int]:

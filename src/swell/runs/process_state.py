@@ -68,7 +68,7 @@ def with_part(state: State, part: State) -> State:
 
 def shared_out_anew(parts: list[State], count: int) -> list[State]:
     """For another number of processes than had saved it. Envs start anew, and what waited to be trained on is lost."""
-    dealt_parts: list[State] = [{path: None for path in OWN} for _ in range(count)]
+    dealt_parts: list[State] = [dict.fromkeys(OWN) for _ in range(count)]
     for path in COLUMNS:
         if parts[0][path] is not None:
             whole = np.concatenate([np.asarray(part[path]) for part in parts])
