@@ -9,7 +9,7 @@ import pytest
 from kill import outcome, same
 from test_processes import arguments_of, config_of, finished, start
 
-from swell.errors import ConfigError
+from swell.errors import ConfigError, SwellError
 from swell.runs.ray_train import train_on_ray
 from swell.runs.run_directory import read_json
 
@@ -48,6 +48,14 @@ def test_a_run_on_ray_whose_worker_is_killed_ends_like_one_of_two_processes_here
     assert killed and summary["status"] == "done"
     assert read_json(there / "config.json")["processes"] == 2
     assert same(outcome(there), outcome(here))
+
+
+@pytest.mark.slow
+def test_what_workers_refuse_is_said_by_the_driver_and_not_tried_again(tmp_path, cluster):
+    with pytest.raises(SwellError, match="cannot import no_such") as refused:
+        train_on_ray(config_of(signal="no_such:thing"), tmp_path / "run", address=cluster.address, workers=2)
+    assert refused.value.exit_code == 2
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_workers_cannot_share_is_refused_before_ray_is_asked(tmp_path):

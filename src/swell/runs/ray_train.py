@@ -3,17 +3,16 @@
 What a process does is what it does under torchrun. The run directory has to be on a disk that all machines share.
 """
 
-import os
 import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from swell.config.run_config import RunConfig
-from swell.errors import ConfigError, LostProcessError, OtherProcessError, SwellError
+from swell.errors import ConfigError, LostProcessError, SwellError, is_said_elsewhere
 from swell.runs.launch import RESTARTS, require_divisible, summary_of
 from swell.runs.ray_cluster import connect, first_line, import_ray
-from swell.runs.run_directory import create_run_directory, next_free
+from swell.runs.run_directory import create_run_directory, next_free, read_json, write_json_atomic
 from swell.runs.start import directory_of, resolve
 
 
@@ -39,20 +38,32 @@ def train_on_ray(
     if not (directory / "config.json").exists():  # else the same command goes on with it, after whatever ended it
         create_run_directory(directory)
     try:
-        code, message = _fit(ray, config, directory, workers, cpus, gpus)
+        _fit(ray, config, directory, workers, cpus, gpus)
     finally:
         if connected_here:
             ray.shutdown()
         with suppress(OSError):  # it is not empty
             directory.rmdir()
-    if code:
-        error = OtherProcessError(code) if not message else SwellError(message)
-        error.exit_code = code
-        raise error
+    _raise_what_was_noted(directory)
     return summary_of(directory)
 
 
-def _fit(ray: Any, config: RunConfig, directory: Path, workers: int, cpus: float, gpus: float) -> tuple[int, str]:
+def note_of(directory: Path) -> Path:
+    """Where a worker leaves why its run failed, for the driver; beside the run, since that may never have begun."""
+    return directory.with_name(f".{directory.name}.failure.json")
+
+
+def _raise_what_was_noted(directory: Path) -> None:
+    note = note_of(directory)
+    if note.exists():
+        noted = read_json(note)
+        note.unlink()
+        error = SwellError(noted["message"])
+        error.exit_code = noted["code"]
+        raise error
+
+
+def _fit(ray: Any, config: RunConfig, directory: Path, workers: int, cpus: float, gpus: float) -> None:
     request = {"config": config.to_dict(), "directory": str(directory)}
     backend = "cpu:gloo,cuda:nccl" if gpus else "gloo"  # the second half was never run
     each = {"CPU": cpus, "GPU": gpus} if gpus else {"CPU": cpus}
@@ -67,27 +78,23 @@ def _fit(ray: Any, config: RunConfig, directory: Path, workers: int, cpus: float
             torch_config=ray.train.torch.TorchConfig(backend=backend),
         )
         try:
-            ended = trainer.fit().metrics
+            trainer.fit()
         except Exception as error:  # Ray has a class for each way in which workers can be lost
             raise LostProcessError(f"the run on Ray ended: {first_line(error)}; the same command goes on") from error
-    return ended["code"], ended["message"]
 
 
 def _work(request: dict[str, Any]) -> None:
-    """In each worker. What a run raises is reported, so that Ray sees only deaths as failures, and starts again."""
-    import ray.train
-
+    """In each worker. What a run raises is noted, so that Ray sees only deaths as failures, and starts again."""
     from swell import ranks
     from swell.config.run_config import config_from_dict
     from swell.runs.start import begin_or_continue
 
-    code, message = 0, ""
+    directory = Path(request["directory"])
     try:
         with ranks.join():
-            begin_or_continue(config_from_dict(request["config"]), request["directory"], quiet=True)
+            begin_or_continue(config_from_dict(request["config"]), directory, quiet=True)
     except LostProcessError:
         raise
     except SwellError as error:
-        code, message = error.exit_code, str(error)
-    untyped: Any = ray.train
-    untyped.report({"code": code, "message": message, "process": os.getpid()})
+        if not is_said_elsewhere(error):
+            write_json_atomic(note_of(directory), {"code": error.exit_code, "message": str(error)})
