@@ -13,7 +13,7 @@ from policy_learners import learner_for, rollout_of, weights
 from scripted_envs import ScriptedEnvs
 
 from swell.errors import DivergedError
-from swell.kernels import updates
+from swell.kernels import objectives, updates
 from swell.kernels.lanes import APART, CLAIMED, DONE, OVER, POSTED, claims, make_lanes
 from swell.learning import fused
 from swell.types import BatchPlan
@@ -73,7 +73,7 @@ def test_a_helper_does_its_lane_and_says_so():
     finally:
         fused.Helper.call = original
     function, network, room, head, rows, coefficient, _, orders, ends, lane = called[0]
-    lanes = make_lanes(2, network.weights.size, updates.SUMS, np.array([0, 1]))
+    lanes = make_lanes(2, network.weights.size, objectives.SUMS, np.array([0, 1]))
     lanes.gradients[:] = np.nan
     lanes.desk[POSTED] = 2  # the leader has begun the second step; it did the first by itself
     assert claims(lanes.desk, 1, 1)
@@ -83,7 +83,7 @@ def test_a_helper_does_its_lane_and_says_so():
     assert not helper.is_alive()
     assert lanes.desk[APART + CLAIMED] == lanes.desk[APART + DONE] == 2
     assert np.isnan(lanes.gradients[0]).all()
-    expected = make_lanes(2, network.weights.size, updates.SUMS, np.array([0, 1]))
+    expected = make_lanes(2, network.weights.size, objectives.SUMS, np.array([0, 1]))
     updates.q_lane(network, room, head, rows, coefficient, expected, orders[0][ends[0] : ends[1]], 1)
     assert np.array_equal(lanes.gradients[1], expected.gradients[1]) and expected.gradients[1].any()
 
