@@ -98,6 +98,8 @@ class Collector:
             self.env_steps = steps_before + total(own_steps)
             self.episodes.tell()
         self.num_rollouts += 1
+        if actor is not None:
+            actor.finish(buffer.states)
         rollout = buffer.rollout(None if actor is None else actor.recorded)
         self.seconds["env"] += in_envs
         self.seconds["act"] += time.perf_counter() - started - in_envs
