@@ -77,3 +77,8 @@ def test_each_process_acts_with_its_part_of_the_noise_of_one(alone, together):
 def test_clock_and_episodes_are_those_of_one_process(alone, together):
     assert together["collected"] == alone["collected"]
     assert alone["collected"][-1][0] >= 145
+
+
+def test_weights_that_differ_in_one_process_stop_the_run(alone, together):
+    assert alone["differing"] is None
+    assert together["differing"].startswith("at 1,000 env steps the weights of process 1")

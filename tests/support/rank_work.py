@@ -28,11 +28,13 @@ from swell.batch.noise_scale import GradientNoiseScale
 from swell.batch.signals import BehavioralDivergence, EffectiveSampleSize, KLDivergence
 from swell.collect.collector import Collector
 from swell.config.run_config import RunConfig
+from swell.errors import ProcessesDifferError
 from swell.learning import advantages
 from swell.learning.policy_batch import PolicyBatch
 from swell.measurement import Measurement, Probe
 from swell.networks import normalizer
 from swell.runs.build import make_learner
+from swell.runs.driver import require_same_weights
 from swell.types import BatchPlan, Rollout
 
 CPU = torch.device("cpu")
@@ -240,6 +242,19 @@ def made_local(what):
         yield
 
 
+def differing():
+    """What is said when a digit of one process's weights is another."""
+    network = make(*CASES["ppo"]).network
+    require_same_weights(network, 1000)
+    with torch.no_grad():
+        next(network.parameters()).view(-1)[0] += 1e-6 * ranks.place().rank
+    try:
+        require_same_weights(network, 1000)
+    except ProcessesDifferError as error:
+        return str(error)
+    return None
+
+
 def everything():
     with everything_in_float64():
         results = {"as it is": {case: updates(case) for case in CASES}}
@@ -247,7 +262,7 @@ def everything():
             with nullcontext() if ranks.is_alone() else made_local(what):
                 results[what] = {case: updates(case) for case in cases}
     results["compiled"] = {case: updates(case, "compiled") for case in ("pqn", "ppo of minibatches", "ess")}
-    return {**results, "noise": noise(), "collected": collected()}
+    return {**results, "noise": noise(), "collected": collected(), "differing": differing()}
 
 
 def in_processes(count, *arguments, script=__file__):
