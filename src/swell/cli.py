@@ -242,6 +242,8 @@ def train_or_resume(command: Train | Resume) -> None:
     from swell.runs.start import begin_or_continue, resume, run
 
     launch.require_possible(command.processes, isinstance(command, Train) and command.new)
+    if isinstance(command, Train):
+        require_own_options(command)
     if isinstance(command, Train) and command.on == "ray":
         from swell.runs.ray_train import train_on_ray
 
@@ -265,6 +267,19 @@ def train_or_resume(command: Train | Resume) -> None:
     say(_report(summary), patient_console())
     if isinstance(command, Train) and command.report:
         report(Report((Path(summary["directory"]),)))
+
+
+def require_own_options(command: Train) -> None:
+    """An option of Ray is not for processes of this machine, nor the other way round."""
+    unread = ("processes",) if command.on == "ray" else ("workers", "cpus_per_worker", "gpus_per_worker", "address")
+    defaults = {field.name: field.default for field in fields(Train)}
+    faults = [
+        f"{name} is not read with --on {command.on}, got {getattr(command, name)}"
+        for name in unread
+        if getattr(command, name) != defaults[name]
+    ]
+    if faults:
+        raise ConfigError(*faults)
 
 
 def evaluate(command: Evaluate) -> None:

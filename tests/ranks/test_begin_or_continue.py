@@ -7,6 +7,7 @@ import torch
 from kill import outcome, same, small_config
 
 from swell import ranks
+from swell.cli import Train, require_own_options
 from swell.errors import ConfigError, DivergedError
 from swell.ranks import Place
 from swell.runs.driver import process_notices
@@ -55,3 +56,10 @@ def test_envs_of_one_generator_and_small_networks_are_pointed_out():
     with ranks._at(Place(count=2, local_count=2)):
         generator, small = process_notices(parts)
     assert "one generator in each process" in generator and "as small as mlp" in small
+
+
+@pytest.mark.parametrize(("where", "asked"), [("local", {"workers": 4}), ("ray", {"processes": 2})])
+def test_options_of_another_launcher_are_refused(where, asked):
+    [name] = asked
+    with pytest.raises(ConfigError, match=f"{name} is not read with --on {where}"):
+        require_own_options(Train(small_config(**SHORT), on=where, **asked))

@@ -127,7 +127,7 @@ def resume(directory: str | Path, total_env_steps: int | None = None, *, quiet: 
     directory, quiet = Path(directory), quiet or not ranks.is_first()
     described = ranks.first_does(lambda: read_description(directory, "env"))
     config = config_from_dict(described["config"])
-    ranks.own_share(config.num_envs, "num_envs")
+    ranks.first_does(lambda: ranks.own_share(config.num_envs, "num_envs"))
     is_ended = (directory / "summary.json").exists()
     summary = ranks.first_does(lambda: read_json(directory / "summary.json") if is_ended else {})
     if total_env_steps is not None:
