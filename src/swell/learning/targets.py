@@ -47,8 +47,8 @@ def bootstrapped_returns(
     if settings.truncation_is_termination:
         terminated = terminated | rollout.truncated
     next_values = successor_values(values, last_values, final_values, rollout.final_indices)
-    discounts = settings.discount * (~terminated).float()
-    traces = settings.trace_decay * (~(rollout.terminated | rollout.truncated)).float()
+    discounts = settings.discount * (~terminated).to(rewards.dtype)
+    traces = settings.trace_decay * (~(rollout.terminated | rollout.truncated)).to(rewards.dtype)
     return lambda_returns(rewards, discounts, next_values, traces)
 
 
