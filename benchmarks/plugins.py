@@ -5,8 +5,8 @@
 
 `study` trains PPO of Stable-Baselines3 on CartPole with and without the callback, on five seeds, writes plugins.csv and
 plugins.png and prints the table of docs/plugins.md; rows that are in the CSV already are not made again. `cost` trains
-with a callback that measures at every update and changes nothing, and without it, in turns: the weights end the same, so
-the difference is the measuring. It is the processor time of the process that counts.
+with a callback that measures at every update and changes nothing, and without it, in turns: the weights end the same,
+so the difference is the measuring. It is the processor time of the process that counts.
 """
 
 import argparse
@@ -23,7 +23,11 @@ from benchmarks.study import cell, kept, table, values
 ENV, NUM_ENVS, STEPS = "CartPole-v1", 8, 100_000
 SIDES = {"fixed 64": (64, None), "fixed 256": (256, None), "adaptive 64 to 1024": (256, (64, 1024))}
 """n_steps of the model, and the range of the callback; the minibatch size is always SB3's 64."""
-PANELS = {"episode_return": "return\n(last 100 episodes)", "n_steps": "steps of each env\nin a rollout", "reading": "KL divergence\nof an update"}
+PANELS = {
+    "episode_return": "return\n(last 100 episodes)",
+    "n_steps": "steps of each env\nin a rollout",
+    "reading": "KL divergence\nof an update",
+}
 
 
 def sb3_model(algorithm, seed, **options):
@@ -121,8 +125,9 @@ def sb3_training(algorithm_name, **options):
 
 
 def tianshou_training():
-    from swell.plugins.tianshou import MeasureTrainer
     from tianshou.trainer import OnPolicyTrainer
+
+    from swell.plugins.tianshou import MeasureTrainer
 
     def train(every):
         algorithm, params = tianshou_ppo(seed=1)
@@ -153,9 +158,7 @@ def tianshou_ppo(seed):
     bodies = [Net(state_shape=(4,), hidden_sizes=[64, 64]) for _ in range(2)]
     actor = DiscreteActor(preprocess_net=bodies[0], action_shape=2, softmax_output=False)
     policy = DiscreteActorPolicy(actor=actor, action_space=gymnasium.spaces.Discrete(2))
-    algorithm = PPO(
-        policy=policy, critic=DiscreteCritic(preprocess_net=bodies[1]), optim=AdamOptimizerFactory(lr=3e-4)
-    )
+    algorithm = PPO(policy=policy, critic=DiscreteCritic(preprocess_net=bodies[1]), optim=AdamOptimizerFactory(lr=3e-4))
     params = OnPolicyTrainerParams(
         training_collector=Collector(algorithm, envs, VectorReplayBuffer(20_000, NUM_ENVS)),
         max_epochs=1,

@@ -68,7 +68,7 @@ class CalibratedScaler(HorizonScaler):
     def _calibrate(self) -> None:
         if self.thresholds is not None:
             calm, volatile = self.thresholds
-            thresholds = {"calm_reading": calm, "volatile_reading": volatile}
+            thresholds: dict[str, Any] = {"calm_reading": calm, "volatile_reading": volatile}
             self._adaptive = AdaptiveScaler(num_envs=self.num_envs, **self._fields, **thresholds)
 
     def state_dict(self) -> dict[str, Any]:

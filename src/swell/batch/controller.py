@@ -61,11 +61,13 @@ class BatchController:
 
     @classmethod
     def measuring(
-        cls, horizon: Count, *, signal: Signal | str | None = None, every: Count = 1, **calibration: int
+        cls, horizon: Count, *, signal: Signal | str | None = None, every: Count = 1, **calibration: Any
     ) -> Self:
         """One that changes nothing: the horizon stays, and after some readings there are `thresholds` to suggest."""
         if unknown := [name for name in calibration if name not in CALIBRATION]:
-            raise ConfigError(f"{', '.join(unknown)}: a controller that only measures takes {' and '.join(CALIBRATION)}")
+            raise ConfigError(
+                f"{', '.join(unknown)}: a controller that only measures takes {' and '.join(CALIBRATION)}"
+            )
         return cls(signal=signal, every=every, min_horizon=horizon, max_horizon=horizon, **calibration)
 
     @property
@@ -157,7 +159,9 @@ class BatchController:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state["kind"] != self._kind():
-            raise ConfigError(f"the state is that of {state['kind']} and does not fit {self._kind()}; go on as it began")
+            raise ConfigError(
+                f"the state is that of {state['kind']} and does not fit {self._kind()}; go on as it began"
+            )
         self._updates = int(state["updates"])
         self.progress = float(state["progress"])
         self.reading = state["reading"]

@@ -14,7 +14,7 @@ OPTIONS = (
 
 
 def adaptive_controller(
-    min_steps: int, max_steps: int, signal: Signal | str | None, every: int, options: dict[str, Any]
+    min_steps: int, max_steps: int, signal: Signal | str | None = None, every: int = 1, **options: Any
 ) -> BatchController:
     """One that moves the steps of each env between two bounds."""
     for name, value in (("min_steps", min_steps), ("max_steps", max_steps)):

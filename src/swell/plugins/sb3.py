@@ -3,7 +3,7 @@
     model = PPO("MlpPolicy", env)
     model.learn(1_000_000, callback=AdaptiveBatchCallback(min_steps=256, max_steps=4096))
 
-For every on-policy algorithm of SB3 and of sb3-contrib: PPO, A2C, TRPO, RecurrentPPO, MaskablePPO. Needs the extra `sb3`.
+For every on-policy algorithm of SB3 and sb3-contrib: PPO, A2C, TRPO, RecurrentPPO, MaskablePPO. Needs the extra `sb3`.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,8 @@ except ImportError as error:
     raise ConfigError('swell.plugins.sb3 needs Stable-Baselines3: pip install "swell-rl[sb3]"') from error
 
 PROBE_STATES = 1024
-"""Most states that a reading looks at."""
+PROBES = {"probe_states": PROBE_STATES, "seed": 0}
+"""The most states that a reading looks at, and the seed of their choice."""
 OFFERED = "PPO, A2C, TRPO, RecurrentPPO or MaskablePPO"
 
 
@@ -47,7 +48,7 @@ class BatchCallback(BaseCallback):
     ) -> None:
         super().__init__(verbose)
         self._make_controller = make_controller
-        self._probes = (probe_states, seed)
+        self._probes = {"probe_states": probe_states, "seed": seed}
         self._batch: MovingBatch | None = None
         self._finish: Callable[[], float | None] | None = None
 
@@ -67,17 +68,20 @@ class BatchCallback(BaseCallback):
         if not isinstance(model, OnPolicyAlgorithm):
             raise ConfigError(f"{name} needs an on-policy algorithm, got {type(model).__name__}; take {OFFERED}")
         if isinstance(model, AdaptiveBatch):
-            raise ConfigError(f"{name} is for plain algorithms, and {type(model).__name__} has a batch that moves by itself")
+            raise ConfigError(
+                f"{name} is for plain algorithms, and {type(model).__name__} has a batch that moves by itself"
+            )
         if self.parent is not None:
             outer = type(self.parent).__name__
-            raise ConfigError(f"{name} must not be inside {outer}, which shows it no rollouts; give learn() a list of both")
+            raise ConfigError(
+                f"{name} must not be inside {outer}, which shows it no rollouts; give learn() a list of both"
+            )
         self._finish = None
-        self._batch = MovingBatch(model, self._make_controller(model), *self._probes)
+        self._batch = MovingBatch(model, self._make_controller(model), **self._probes)
         self._batch.set_length()
 
     def _on_rollout_start(self) -> None:
-        reading = None if self._finish is None else self._finish()
-        self.batch.log(reading)
+        self.batch.log(self._read())
         self.batch.fit_buffer()
 
     def _on_rollout_end(self) -> None:
@@ -87,10 +91,17 @@ class BatchCallback(BaseCallback):
         self.batch.set_length()
 
     def _on_training_end(self) -> None:
-        self.batch.fit_buffer()  # a learn() without this callback goes on with the last length
+        self._read()  # of the last update, after which no rollout starts
+        self.batch.set_length()
+        self.batch.fit_buffer()  # a learn() without this callback goes on with this length
 
     def _on_step(self) -> bool:
         return True
+
+    def _read(self) -> float | None:
+        """The reading of the update that was looked at, once."""
+        finish, self._finish = self._finish, None
+        return None if finish is None else finish()
 
 
 class AdaptiveBatchCallback(BatchCallback):
@@ -122,7 +133,7 @@ class AdaptiveBatchCallback(BatchCallback):
         **options: Any,
     ) -> None:
         def make(model: object = None) -> BatchController:
-            return adaptive_controller(min_steps, max_steps, signal, every, options)
+            return adaptive_controller(min_steps, max_steps, signal, every, **options)
 
         make()  # whatever is wrong is said here rather than when training begins
         super().__init__(make, probe_states=probe_states, seed=seed, verbose=verbose)
@@ -148,7 +159,7 @@ class MeasureBatchCallback(BatchCallback):
         probe_states: int = PROBE_STATES,
         seed: int = 0,
         verbose: int = 1,
-        **calibration: int,
+        **calibration: Any,
     ) -> None:
         def make(model: OnPolicyAlgorithm) -> BatchController:
             return BatchController.measuring(model.n_steps, signal=signal, every=every, **calibration)
@@ -156,14 +167,13 @@ class MeasureBatchCallback(BatchCallback):
         super().__init__(make, probe_states=probe_states, seed=seed, verbose=verbose)
 
     def _on_rollout_start(self) -> None:
-        self.batch.log(None if self._finish is None else self._finish())
+        self.batch.log(self._read())
 
     def _on_rollout_end(self) -> None:
         self._finish = self.batch.look()
 
     def _on_training_end(self) -> None:
-        if self._finish is not None:
-            self._finish()  # of the last update, for which no rollout starts
+        self._read()
         if self.verbose:
             print(self.controller.summary())
 
@@ -182,19 +192,18 @@ class AdaptiveBatch(OnPolicyAlgorithm):
         super().__init__(*arguments, **named)
 
     def make_controller(self) -> BatchController:
+        """From `batch_settings`; a scaler of your own goes in here."""
         if self.batch_settings is None:
-            raise ConfigError(f"{type(self).__name__} needs batch_settings, such as {{'min_steps': 256, 'max_steps': 4096}}")
-        settings = {"signal": "kl_divergence", "every": 1, **self.batch_settings}
-        named = {name: settings.pop(name, None) for name in ("min_steps", "max_steps", "signal", "every")}
-        for name in ("probe_states", "seed"):
-            settings.pop(name, None)
-        return adaptive_controller(**named, options=settings)
+            example = {"min_steps": 256, "max_steps": 4096}
+            raise ConfigError(f"{type(self).__name__} needs batch_settings, such as {example}")
+        settings: dict[str, Any] = {"min_steps": None, "max_steps": None, **self.batch_settings}
+        return adaptive_controller(**{name: value for name, value in settings.items() if name not in PROBES})
 
     def _setup_model(self) -> None:
         super()._setup_model()
-        settings = self.batch_settings or {}
         controller = self.make_controller()
-        self._batch = MovingBatch(self, controller, settings.get("probe_states", PROBE_STATES), settings.get("seed", 0))
+        given = self.batch_settings or {}
+        self._batch = MovingBatch(self, controller, **{name: given.get(name, PROBES[name]) for name in PROBES})
         self._batch.set_length()
         self._batch.fit_buffer()
 

@@ -105,7 +105,7 @@ class RolloutPolicy:
 
 
 class MovingBatch:
-    """A controller and the algorithm whose rollouts it sizes. Its state is the algorithm's `batch_state`, plain data."""
+    """A controller and the algorithm whose rollouts it sizes. State: the algorithm's `batch_state`, plain data."""
 
     def __init__(self, model: OnPolicyAlgorithm, controller: BatchController, probe_states: int, seed: int) -> None:
         if not isinstance(probe_states, int) or probe_states < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
