@@ -63,7 +63,7 @@ class RolloutPolicy:
         policy, rows, space = self._model.policy, self._rows, self._model.action_space
         made = policy.get_distribution(rows["observations"], *rows["also"])
         distribution = cast(Any, made[0] if isinstance(made, tuple) else made)
-        actions = rows["actions"].flatten() if isinstance(space, spaces.Discrete) else rows["actions"]
+        actions = rows["actions"].long().flatten() if isinstance(space, spaces.Discrete) else rows["actions"]
         # A copy: SB3 has one distribution object, and its next pass would change the parameters of this one.
         view = view_of(getattr(distribution, "distributions", None) or distribution.distribution)
         view = dataclasses.replace(view, log_probs=distribution.log_prob(actions).detach().clone())
@@ -100,7 +100,7 @@ class RolloutPolicy:
         elif hasattr(buffer, "hidden_states_pi"):
             lstm_states = states(buffer.hidden_states_pi), states(buffer.cell_states_pi)
             also = [lstm_states, tensor(buffer.episode_starts[steps, envs])]
-        actions = tensor(buffer.actions[steps, envs])
+        actions = tensor(buffer.actions[steps, envs].astype(np.float32))
         return {"observations": obs_as_tensor(observations, device), "actions": actions, "also": also}
 
 
