@@ -166,7 +166,7 @@ def test_advantages_of_moving_rollouts_are_those_of_the_definition(kind):
                         cut.append(step)
             values = np.array([value_of(row[0]) for row in rows])
             next_values = np.array([*values[1:], value_of(rows[-1][4])])
-            by_hand = advantages_by_hand(rewards, values, next_values, ended, model.gamma, 0.9)
+            by_hand = advantages_by_hand(rewards, values, next_values * ~ended, ended, model.gamma, 0.9)
             # each of up to T float32 terms has an error of 2⁻²⁴ of its size, and the weights sum to 1 / (1 − γλ)
             tolerance = 2.0**-22 * 10 * (np.abs(rewards).max() + np.abs(values).max()) / (1 - model.gamma * 0.9)
             np.testing.assert_allclose(self.advantages[-1], by_hand, atol=tolerance, rtol=0)

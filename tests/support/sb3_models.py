@@ -1,4 +1,4 @@
-"""Small models of every on-policy algorithm of Stable-Baselines3 and sb3-contrib, and what is seen of their training."""
+"""Small models of every on-policy algorithm of Stable-Baselines3 and sb3-contrib, and what is seen of training."""
 
 import gymnasium
 import numpy as np
@@ -128,8 +128,11 @@ class Record(BaseCallback):
 
 
 def advantages_by_hand(rewards, values, next_values, ended, gamma, lam):
-    """Â_t = Σ_k (γλ)^k δ_{t+k} up to the end of the episode, as a sum; all [T, N] in float64."""
-    errors = rewards + gamma * next_values * ~ended - values
+    """Â_t = Σ_k (γλ)^k δ_{t+k} up to the end of the episode, as a sum; all [T, N] in float64.
+
+    `next_values` are 0 where there is nothing to come.
+    """
+    errors = rewards + gamma * next_values - values
     found = np.zeros_like(errors)
     for start in range(len(errors)):
         alive = np.ones(errors.shape[1])
