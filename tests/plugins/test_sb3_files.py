@@ -41,7 +41,7 @@ def test_the_state_is_plain_json_in_the_file_of_the_model(checkpoint):
     path, length = checkpoint
     state = in_file(path)["batch_state"]
     assert ":serialized:" not in state  # SB3's word for what it pickled
-    assert state["controller"]["kind"] == "a CalibratedScaler of kl_divergence"
+    assert state["controller"]["kind"] == "the CalibratedScaler of kl_divergence"
     assert len(state["controller"]["scaler"]["first"]) == 3 and in_file(path)["n_steps"] == length > 8
     assert state["minibatch_size"] == 32
 
@@ -87,7 +87,7 @@ def test_a_state_of_another_rule_is_refused_in_one_line(checkpoint):
     with pytest.raises(ConfigError) as caught:
         model.learn(100, callback=AdaptiveBatchCallback(8, 64, "behavioral_divergence"))
     assert list(caught.value.faults) == [
-        "the state is that of a CalibratedScaler of kl_divergence and does not fit a CalibratedScaler of "
+        "the state is that of the CalibratedScaler of kl_divergence and does not fit the CalibratedScaler of "
         "behavioral_divergence; go on as it began"
     ]
 

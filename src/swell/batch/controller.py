@@ -170,7 +170,7 @@ class BatchController:
         self.signal.load_state_dict(state["signal"])
 
     def _kind(self) -> str:
-        return f"a {type(self.scaler).__name__} of {self.signal.name}"
+        return f"the {type(self.scaler).__name__} of {self.signal.name}"
 
 
 def _signal(signal: Signal | str | None) -> Signal:
