@@ -5,6 +5,7 @@ import copy
 import numpy as np
 import pytest
 import torch
+from refusals import refusal
 from sb3_contrib import TRPO
 from sb3_models import (
     KINDS,
@@ -24,7 +25,6 @@ from stable_baselines3.common.logger import configure
 from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnvWrapper, VecNormalize
 from torch import distributions
 
-from swell.errors import ConfigError
 from swell.plugins.sb3 import (
     AdaptiveA2C,
     AdaptiveBatch,
@@ -320,14 +320,6 @@ def test_no_last_minibatch_is_much_smaller_than_the_others(nominal):
         size = even_minibatch_size(samples, nominal)
         assert abs(size - nominal) <= nominal / 4
         assert samples % size == 0 or samples % size >= size / 2
-
-
-def refusal(act, *arguments, **named):
-    with pytest.raises(ConfigError) as caught:
-        act(*arguments, **named)
-    (line,) = caught.value.faults
-    assert "\n" not in line
-    return line
 
 
 def test_wrong_use_is_refused_in_one_line():

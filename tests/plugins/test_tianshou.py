@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from refusals import refusal
 from sb3_models import Scripted, advantages_by_hand
 from tianshou.algorithm.optim import LRSchedulerFactory, LRSchedulerFactoryLinear
 from tianshou.trainer import OnPolicyTrainer
@@ -13,7 +14,6 @@ from tianshou_trainings import NUM_ENVS, training, weights
 from torch import distributions
 
 from swell.batch.controller import BatchController
-from swell.errors import ConfigError
 from swell.plugins.tianshou import AdaptiveTrainer, BatchTrainer, MeasureTrainer
 
 ENVS = ["CartPole-v1", "Pendulum-v1"]
@@ -170,14 +170,6 @@ def test_it_logs_what_it_does():
     assert all(
         data["batch/n_steps"] == 8 and data["batch/size"] == 32 and data["batch/reading"] > 0 for _, data in rows
     )
-
-
-def refusal(act, *arguments, **named):
-    with pytest.raises(ConfigError) as caught:
-        act(*arguments, **named)
-    (line,) = caught.value.faults
-    assert "\n" not in line
-    return line
 
 
 def test_wrong_use_is_refused_in_one_line():
