@@ -76,6 +76,7 @@ def test_act_says_the_same_of_a_moment_as_the_actor(kind):
     envs = ENVS[kind]()
     learner, observations = learner_with_random_weights(envs), envs.reset()
     _, actor = acted(learner, observations)
+    actor.finish(torch.from_numpy(observations).unsqueeze(0))
     _, recorded = learner.act(torch.from_numpy(observations), 0.0)
     for name in ("parameters", "values"):
         assert gap(actor.recorded[name][0], recorded[name]) < 1e-6

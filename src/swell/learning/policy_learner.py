@@ -155,11 +155,15 @@ class PolicyLearner(Generic[SettingsKind]):
     @torch.no_grad()
     def parameters(self, observations: Tensor) -> Tensor:
         """[B, P] of the policy's distributions."""
+        if self.kernel is not None:  # has parts of its own
+            return self.kernel.policy(observations)
         return torch.cat([self.model.policy(part) for part in observations.split(self.settings.micro_batch_size)])
 
     @torch.no_grad()
     def values(self, observations: Tensor) -> Tensor:
         """[B] of the states' values."""
+        if self.kernel is not None:
+            return self.kernel.value(observations)
         return torch.cat([self.model.value(part) for part in observations.split(self.settings.micro_batch_size)])
 
     def prepare(self, rollout: Rollout) -> PolicyBatch:
