@@ -173,7 +173,7 @@ def tianshou_ppo(seed):
 
 TRAININGS = {
     "SB3 PPO, 8 × 256": (lambda: sb3_training("PPO", n_steps=256), (1,)),
-    "SB3 A2C, 8 × 5": (lambda: sb3_training("A2C"), (1, 20)),
+    "SB3 A2C, 8 × 5": (lambda: sb3_training("A2C"), (1, 10)),
     "Tianshou PPO, 8 × 256": (tianshou_training, (1,)),
 }
 
