@@ -36,6 +36,7 @@ ALLOWED = {
     "report": {"", "config", "display", "envs", "errors", "presets", "runs"},
     "bench": {"", "batch", "config", "display", "envs", "errors", "presets", "report", "runs"},
     "llm": {"batch", "config", "display", "errors", "learning", "memory", "report", "runs"},
+    "plugins": {"batch", "errors", "learning", "types"},
     "cli": {"batch", "bench", "config", "display", "errors", "llm", "presets", "report", "runs"},
 }
 """A row a package: what it may import of ours, beside itself."""
