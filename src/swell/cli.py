@@ -352,7 +352,7 @@ def _fail(error: BaseException, exit_code: int, arguments: list[str]) -> NoRetur
     if "--debug" in arguments:
         traceback.print_exception(error)
     lines = str(error).splitlines() or [type(error).__name__]
-    if exit_code == 1:
+    if exit_code == 1 and not isinstance(error, SwellError):
         lines = [f"unexpected {type(error).__name__}: {lines[0]}; --debug shows the traceback"]
     for line in lines:
         print(f"swell: {line}", file=sys.stderr)

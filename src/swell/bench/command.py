@@ -60,7 +60,7 @@ class Bench:
     retries: int = 3
     """How often a run whose process died is resumed. A run that failed by itself is not tried again until next time."""
     dry_run: bool = False
-    """Print the plan and what it may cost, and stop."""
+    """Print the plan and what it may cost, refuse what could not be run, and stop."""
     quiet: bool = False
     """Print only the plan and the end."""
     debug: bool = False
@@ -72,14 +72,17 @@ class UnfinishedError(SwellError):
 
 
 def bench(command: Bench) -> None:
-    runs = planned_runs(command)
-    print(describe(command, runs))
-    if command.dry_run:
-        return
     from swell.bench.board import make_board
-    from swell.bench.queue import run_benchmark
+    from swell.bench.queue import refuse, run_benchmark
 
-    result = run_benchmark(runs, command.out, make_executor(command), make_board(command.quiet), command.retries)
+    runs = planned_runs(command)
+    print(describe(command, runs), flush=True)
+    executor = make_executor(command)
+    if command.dry_run:
+        refuse(runs, command.out, executor)
+        executor.close()
+        return
+    result = run_benchmark(runs, command.out, executor, make_board(command.quiet), command.retries)
     print(result.report())
     if result.finished:
         report(Report((command.out,)))

@@ -103,6 +103,14 @@ class BenchmarkResult:
         return "\n".join(lines)
 
 
+def refuse(runs: Sequence[PlannedRun], root: Path, executor: Executor) -> None:
+    """ConfigError if the plan cannot be carried out in `root`: it holds other runs, or what is left cannot be run."""
+    refuse_mismatched_runs(runs, root.resolve())
+    left = [state.run for state in read_states(runs, root.resolve()) if not state.is_finished]
+    if left:
+        executor.prepare(left)
+
+
 def run_benchmark(
     runs: Sequence[PlannedRun],
     root: Path,
@@ -118,8 +126,7 @@ def run_benchmark(
     """
     root = root.resolve()
     try:
-        refuse_mismatched_runs(runs, root)
-        executor.prepare(runs)
+        refuse(runs, root, executor)
         with storage_errors("make directory", root):
             root.mkdir(parents=True, exist_ok=True)
         queue = _Queue(runs, root, executor, board, retries)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from swell.bench.plan import PlannedRun
 from swell.bench.status import last_line
+from swell.bench.workers.check import faults_in_a_process
 from swell.bench.workers.process import Ending
 from swell.config.run_config import RunConfig
 from swell.errors import ConfigError
@@ -34,7 +35,10 @@ class LocalExecutor:
         self._workers: list[_Worker] = []
 
     def prepare(self, runs: Sequence[PlannedRun]) -> None:
-        """Nothing to refuse: what can be planned here can be carried out here."""
+        """Refuses runs that cannot be built here, such as pqn on continuous actions; one of each variant is tried."""
+        distinct = {(run.env, run.variant.label): run.config for run in runs}
+        if faults := faults_in_a_process(list(distinct.values())):
+            raise ConfigError(*faults)
 
     @property
     def capacity(self) -> int:
