@@ -25,7 +25,8 @@ ALLOWED = {
     "collect": {"envs", "errors", "kernels", "types"},
     "measurement": {"config", "learning", "types"},
     "loop": {"collect", "measurement", "types"},
-    "presets": {"config", "envs", "errors"},
+    "preset_files": {"config", "errors"},
+    "presets": {"config", "envs", "errors", "preset_files"},
     "memory": {"batch", "config", "envs", "errors", "measurement", "types"},
     "display": {"envs", "errors"},
     "runs": {
@@ -34,7 +35,7 @@ ALLOWED = {
         *("memory", "networks", "presets", "types"),
     },
     "report": {"", "config", "display", "envs", "errors", "presets", "runs"},
-    "bench": {"", "batch", "config", "display", "envs", "errors", "presets", "report", "runs"},
+    "bench": {"", "batch", "config", "display", "envs", "errors", "preset_files", "presets", "report", "runs"},
     "llm": {"batch", "config", "display", "errors", "learning", "memory", "report", "runs"},
     "cli": {"batch", "bench", "config", "display", "errors", "llm", "presets", "report", "runs"},
 }

@@ -26,9 +26,10 @@ class Bench:
     Suites: atari57, atari10, atari5, minatar, classic, mujoco, procgen; env ids may stand beside them or instead.
 
     A variant is [LABEL=][PRESET/]RULE[+OPTION=VALUE…], where OPTION is any of `swell train`. Rules: fixed:H,
-    adaptive[:MIN-MAX], noise-scale[:MIN-MAX], ramp[:A-B-…], any preset by its name, and the controls: ramp-replay (the
-    horizons of an adaptive run of another seed, blindly repeated), shuffled (the same horizons in random order),
-    matched-updates (the fixed horizon with as many gradient steps as the adaptive run), epochs-scaled, minibatch-size.
+    adaptive[:MIN-MAX], noise-scale[:MIN-MAX], ramp[:A-B-…], any preset by its name or FILE.toml, and the controls:
+    ramp-replay (the horizons of an adaptive run of another seed, blindly repeated), shuffled (the same horizons in
+    random order), matched-updates (the fixed horizon with as many gradient steps as the adaptive run), epochs-scaled,
+    minibatch-size.
     """
 
     envs: tyro.conf.Positional[tuple[str, ...]]
@@ -42,7 +43,7 @@ class Bench:
     steps: int | None = None
     """Env steps of each run; by default what the preset says."""
     preset: str = "auto"
-    """Recipe of the variants that name none; `auto` goes by the env."""
+    """Recipe of the variants that name none, or a preset file; `auto` goes by the env."""
     options: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="OPTION=VALUE …")] = ()
     """Options of `swell train` for all variants, for example `--set measure_every=10 minibatches=8`."""
     out: Path = Path("bench")

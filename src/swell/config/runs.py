@@ -19,7 +19,8 @@ class RunSettings(Settings):
     """The run as a whole."""
 
     preset: str = "auto"
-    """Recipe that sets the defaults of all other options; `auto` goes by algorithm and env. See `swell presets`."""
+    """Recipe that sets the defaults of all other options: a name that `swell presets` lists, `auto`, which goes by
+    algorithm and env, or a file of your own, FILE.toml."""
     algorithm: Algorithm = "pqn"
     """Learning algorithm; all but `pqn` also take continuous actions."""
     total_env_steps: Annotated[Count, tyro.conf.arg(name="steps")] = 200_000

@@ -1,8 +1,8 @@
 """Whether runs can be built at all, asked before any is started: their envs, learners, scalers and devices.
 
-`python -m swell.bench.workers.check` reads configs on stdin, a JSON list, and answers with a JSON list of faults. It is a
-process of its own because it imports torch, which the driver of a benchmark does without. Memory is not looked at: what is
-free differs by the hour and by the machine.
+`python -m swell.bench.workers.check` reads configs on stdin, a JSON list, and answers with a JSON list of faults. It is
+a process of its own because it imports torch, which the driver of a benchmark does without. Memory is not looked at:
+what is free differs by the hour and by the machine.
 """
 
 import json
@@ -26,13 +26,12 @@ def faults_in_a_process(configs: Sequence[RunConfig]) -> list[str]:
     command = [sys.executable, "-m", "swell.bench.workers.check"]
     try:
         answer = subprocess.run(command, input=request, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
-        faults: list[str] = json.loads(answer.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired:
         return [f"the envs did not start within {PATIENCE_SECONDS:.0f} s"]
-    except (IndexError, ValueError):
-        last = next(iter(reversed(answer.stderr.strip().splitlines())), f"code {answer.returncode}")
-        return [f"the runs cannot be tried out: {last}"]
-    return faults
+    if answer.returncode:
+        *_, last = ["", *answer.stderr.strip().splitlines()]
+        return [f"the runs cannot be tried out: {last or f'the process ended with code {answer.returncode}'}"]
+    return json.loads(answer.stdout.splitlines()[-1])
 
 
 def faults_of(configs: Iterable[RunConfig]) -> Iterator[str]:
