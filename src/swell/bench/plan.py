@@ -16,8 +16,8 @@ from swell.runs.run_directory import plain_name, read_json
 RUNS, LOGS = "runs", "logs"
 """Folders of a benchmark's directory."""
 
-MAY_DIFFER = ("ramp_from", "threads")
-"""Options that may differ from the plan: a path that changes when a benchmark is moved, and a matter of the machine."""
+MAY_DIFFER = ("ramp_from", "threads", "track")
+"""Options that may differ from the plan: a path that changes when a benchmark is moved, and matters of the machine."""
 SET_BY_SOURCE = ("scaler", "horizon", "ramp_order")
 """Options that the plan of a control leaves open until its source has finished."""
 

@@ -29,6 +29,9 @@ class RunSettings(Settings):
     """Seed of the weights, the envs, exploration, minibatch order and probes; each draws from its own generator."""
     label: str | None = None
     """What reports call this run and others like it; by default its algorithm and its scaler."""
+    track: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
+    """Where the numbers go beside the run's own logs; each is an extra. TensorBoard is also written unasked where it is
+    installed."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """Where the network lives; `auto` takes a GPU if there is one."""
     threads: Annotated[int, Between(0, 4096)] = 0
