@@ -36,8 +36,9 @@ ALLOWED = {
     },
     "report": {"", "config", "display", "envs", "errors", "presets", "runs"},
     "bench": {"", "batch", "config", "display", "envs", "errors", "preset_files", "presets", "report", "runs"},
+    "sweep": {"bench", "config", "display", "envs", "errors", "presets", "runs"},
     "llm": {"batch", "config", "display", "errors", "learning", "memory", "report", "runs"},
-    "cli": {"batch", "bench", "config", "display", "errors", "llm", "presets", "report", "runs"},
+    "cli": {"batch", "bench", "config", "display", "errors", "llm", "presets", "report", "runs", "sweep"},
 }
 """A row a package: what it may import of ours, beside itself."""
 

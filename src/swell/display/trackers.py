@@ -5,7 +5,7 @@ is told in one line, and the tracker hears no more. `metrics.jsonl` is the truth
 """
 
 import os
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 from importlib.util import find_spec
@@ -30,9 +30,9 @@ class Service(Protocol):
     def finish(self) -> None: ...
 
 
-def require_trackers(trackers: tuple[Tracker, ...]) -> None:
+def require_trackers(trackers: Sequence[Tracker]) -> None:
     """A ConfigError with a line for each that is not installed."""
-    missing = [name for name in trackers if find_spec(name) is None]
+    missing: list[Tracker] = [name for name in trackers if find_spec(name) is None]
     if missing:
         raise ConfigError(
             *(f'track {name}: {TITLES[name]} is not installed: pip install "swell-rl[{name}]"' for name in missing)
@@ -132,15 +132,16 @@ SERVICES: dict[Tracker, Callable[[Path, str, Mapping[str, Any]], Service]] = {"w
 
 
 def open_trackers(
-    trackers: tuple[Tracker, ...],
+    trackers: Sequence[Tracker],
     directory: Path,
     identity: Callable[[], str],
     config: Mapping[str, Any],
     say: Callable[[str], None],
 ) -> list[TrackerSink]:
     """Those that are services; TensorBoard has a sink of its own. `identity` gives the name they know the run by."""
-    return [
-        TrackerSink(TITLES[name], lambda name=name: SERVICES[name](directory, identity(), config), say)
-        for name in dict.fromkeys(trackers)
-        if name in SERVICES
-    ]
+
+    def starter(make: Callable[[Path, str, Mapping[str, Any]], Service]) -> Callable[[], Service]:
+        return lambda: make(directory, identity(), config)
+
+    asked: list[Tracker] = [name for at, name in enumerate(trackers) if name in SERVICES and name not in trackers[:at]]
+    return [TrackerSink(TITLES[name], starter(SERVICES[name]), say) for name in asked]
