@@ -100,4 +100,6 @@ def test_a_resumed_run_goes_on_as_the_same_tracked_run_offline(tmp_path):
             rows = database.execute("select run_name, step, metrics from metrics").fetchall()
         assert {name for name, _, _ in rows} == {f"run-{identity}"}
         assert any(step <= 600 for _, step, _ in rows) and max(step for _, step, _ in rows) >= 1200
-        assert any("evaluation/mean_return" in (text if isinstance(text, str) else text.decode()) for _, _, text in rows)
+        assert any(
+            "evaluation/mean_return" in (text if isinstance(text, str) else text.decode()) for _, _, text in rows
+        )
