@@ -25,7 +25,8 @@ ALLOWED = {
     "collect": {"envs", "errors", "kernels", "types"},
     "measurement": {"config", "learning", "types"},
     "loop": {"collect", "measurement", "types"},
-    "presets": {"config", "envs", "errors"},
+    "preset_files": {"config", "errors"},
+    "presets": {"config", "envs", "errors", "preset_files"},
     "memory": {"batch", "config", "envs", "errors", "measurement", "types"},
     "display": {"envs", "errors"},
     "runs": {
@@ -34,10 +35,11 @@ ALLOWED = {
         *("memory", "networks", "presets", "types"),
     },
     "report": {"", "config", "display", "envs", "errors", "presets", "runs"},
-    "bench": {"", "batch", "config", "display", "envs", "errors", "presets", "report", "runs"},
+    "bench": {"", "batch", "config", "display", "envs", "errors", "preset_files", "presets", "report", "runs"},
+    "sweep": {"bench", "config", "display", "envs", "errors", "presets", "runs"},
     "llm": {"batch", "config", "display", "errors", "learning", "memory", "report", "runs"},
     "plugins": {"batch", "errors", "learning", "types"},
-    "cli": {"batch", "bench", "config", "display", "errors", "llm", "presets", "report", "runs"},
+    "cli": {"batch", "bench", "config", "display", "errors", "llm", "presets", "report", "runs", "sweep"},
 }
 """A row a package: what it may import of ours, beside itself."""
 

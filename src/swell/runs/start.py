@@ -12,6 +12,7 @@ from swell.config.learners import ComputePath
 from swell.config.run_config import RunConfig, changed, config_from_dict
 from swell.display.console import patient_console, say
 from swell.display.starting import show_starting
+from swell.display.trackers import require_trackers
 from swell.envs import resolve_env_id
 from swell.kernels.factory import can_compile
 from swell.memory.plan import MemoryPlan
@@ -48,6 +49,7 @@ def run(
     """
     config = make_config(config, **fields) if isinstance(config, str) else changed(config, **fields)
     config = resolve(config)
+    require_trackers(config.track)
     directory = (
         Path(out) if out else Path("runs") / default_run_name(config.env, config.algorithm, config.scaler, config.seed)
     )
