@@ -15,7 +15,7 @@ from swell.bench.command import Bench, bench
 from swell.config.options import GROUPS, Option, options, sentences
 from swell.config.run_config import RunConfig, require_read
 from swell.config.validation import ChoiceOrImport
-from swell.errors import ConfigError, SwellError
+from swell.errors import ConfigError, SwellError, is_said_elsewhere
 from swell.presets import describe_presets, preset_config
 from swell.report.command import Report, report
 from swell.sweep.command import Sweep, sweep
@@ -34,6 +34,19 @@ class Train:
     """Run directory; by default runs/<env>-<algorithm>-<scaler>-s<seed>. One that holds a run is never overwritten."""
     new: bool = False
     """Take the next free name (…-2, …-3) where the run directory is in use."""
+    processes: int = 1
+    """Processes of this machine that share the run, each with a part of the envs; under torchrun it says how many. Pays
+    for images, see docs/processes.md."""
+    on: Literal["local", "ray"] = "local"
+    """Where the processes run: on this machine, or on a Ray cluster that shares the run directory."""
+    workers: int = 2
+    """Ray: processes that share the run."""
+    cpus_per_worker: float = 1.0
+    """Ray: CPUs that it reserves for each."""
+    gpus_per_worker: float = 0.0
+    """Ray: GPUs that it reserves for each; 0 or 1."""
+    address: str | None = None
+    """Ray: address of the cluster, such as `auto` or `ray://head:10001`; by default a Ray of this machine alone."""
     report: bool = False
     """Also write report.html into the run directory at the end."""
     quiet: bool = False
@@ -50,6 +63,8 @@ class Resume:
     """Run directory."""
     steps: int | None = None
     """New total of env steps, to go on for longer than first asked."""
+    processes: int = 1
+    """Processes of this machine that share the run; with another number than before, unfinished episodes start anew."""
     quiet: bool = False
     """Print only the report at the end."""
     debug: bool = False
@@ -224,16 +239,50 @@ def scale(command: Scale) -> None:
 
 
 def train_or_resume(command: Train | Resume) -> None:
+    from swell import ranks  # imports torch
     from swell.display.console import patient_console, say
-    from swell.runs.start import resume, run  # imports torch
+    from swell.runs import launch
+    from swell.runs.start import begin_or_continue, resume, run
 
+    launch.require_possible(command.processes, isinstance(command, Train) and command.new)
     if isinstance(command, Train):
-        summary = run(command.config, command.out, new=command.new, quiet=command.quiet)
+        require_own_options(command)
+    if isinstance(command, Train) and command.on == "ray":
+        from swell.runs.ray_train import train_on_ray
+
+        each = (command.workers, command.cpus_per_worker, command.gpus_per_worker)
+        summary = train_on_ray(command.config, command.out, command.new, command.address, *each)
+    elif isinstance(command, Train) and command.processes > 1:
+        where = (command.out, command.new, command.quiet)
+        summary = launch.train_in_processes(command.config, *where, command.processes)
+    elif isinstance(command, Resume) and command.processes > 1:
+        summary = launch.resume_in_processes(command.directory, command.steps, command.quiet, command.processes)
     else:
-        summary = resume(command.directory, command.steps, quiet=command.quiet)
+        with ranks.join():
+            if isinstance(command, Resume):
+                summary = resume(command.directory, command.steps, quiet=command.quiet)
+            elif ranks.is_launched():
+                summary = begin_or_continue(command.config, command.out, quiet=command.quiet)
+            else:
+                summary = run(command.config, command.out, new=command.new, quiet=command.quiet)
+            if not ranks.is_first():
+                return
     say(_report(summary), patient_console())
     if isinstance(command, Train) and command.report:
         report(Report((Path(summary["directory"]),)))
+
+
+def require_own_options(command: Train) -> None:
+    """An option of Ray is not for processes of this machine, nor the other way round."""
+    unread = ("processes",) if command.on == "ray" else ("workers", "cpus_per_worker", "gpus_per_worker", "address")
+    defaults = {field.name: field.default for field in fields(Train)}
+    faults = [
+        f"{name} is not read with --on {command.on}, got {getattr(command, name)}"
+        for name in unread
+        if getattr(command, name) != defaults[name]
+    ]
+    if faults:
+        raise ConfigError(*faults)
 
 
 def evaluate(command: Evaluate) -> None:
@@ -355,6 +404,8 @@ def _parse_with(arguments: list[str], command: TrainCommand) -> Command | Draft:
 def _fail(error: BaseException, exit_code: int, arguments: list[str]) -> NoReturn:
     if "--debug" in arguments:
         traceback.print_exception(error)
+    if is_said_elsewhere(error):
+        sys.exit(exit_code)
     lines = str(error).splitlines() or [type(error).__name__]
     if exit_code == 1 and not isinstance(error, SwellError):
         lines = [f"unexpected {type(error).__name__}: {lines[0]}; --debug shows the traceback"]

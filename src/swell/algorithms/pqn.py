@@ -25,6 +25,7 @@ from swell.learning.optimize import (
     clipped_step,
     flat_parameters,
     shuffled_minibatches,
+    summed_over_processes,
     update_report,
 )
 from swell.learning.precision import in_precision
@@ -32,6 +33,7 @@ from swell.learning.schedules import linear
 from swell.learning.targets import rollout_returns
 from swell.networks.encoders import seeded, tried
 from swell.networks.q_networks import make_q_network
+from swell.ranks import Shares, drawn, is_alone, shared_samples, side_by_side
 from swell.types import Actor, BatchPlan, GradientProbe, PolicyView, Rollout
 
 if TYPE_CHECKING:
@@ -105,8 +107,11 @@ class PQN:
         """ε-greedy actions, and the value max_a Q(s, a) of each state, which the targets need later."""
         values, actions = self.model(observations).max(dim=1)
         count = observations.shape[0]
-        explores = torch.rand(count, generator=self._exploration) < self.epsilon(progress)
-        random_actions = torch.randint(self._num_actions, (count,), generator=self._exploration)
+        chances = drawn(lambda rows: torch.rand(rows, generator=self._exploration), count)
+        explores = chances < self.epsilon(progress)
+        random_actions = drawn(
+            lambda rows: torch.randint(self._num_actions, (rows,), generator=self._exploration), count
+        )
         device = actions.device
         return torch.where(explores.to(device), random_actions.to(device), actions), {"values": values}
 
@@ -131,28 +136,35 @@ class PQN:
 
     def update(self, rollout: Rollout, plan: BatchPlan, progress: float) -> dict[str, float]:
         """Regresses Q(s, a) on the λ-returns, `plan.epochs` times over the rollout."""
-        indices, states, actions = rollout.valid_indices, rollout.states, rollout.actions.flatten()
+        states, actions = rollout.states, rollout.actions.flatten()
+        indices, shares = shared_samples(rollout.valid)
         targets = self.targets(rollout).flatten()
         learning_rate = self._configure(indices.shape[0], plan, progress)
-        regress = self._regress if self._kernel is None else self._regress_compiled
-        steps = regress(states, actions, targets, indices, plan)
+        # Several processes add up their gradients at each step, which one call for all of them cannot.
+        if self._kernel is not None and is_alone():
+            steps = self._regress_compiled(states, actions, targets, indices, plan)
+        else:
+            steps = self._regress(states, actions, targets, indices, shares, plan)
+        values = side_by_side(rollout.recorded["values"])
         return {
             **update_report(steps, indices.shape[0], plan),
             "gradient_steps": self.gradient_steps,
-            "q_mean": rollout.recorded["values"][rollout.valid].mean().item(),
+            "q_mean": values.flatten()[indices].mean().item(),
             "learning_rate": learning_rate,
             "epsilon": self.epsilon(progress),
         }
 
     def _regress(
-        self, states: Tensor, actions: Tensor, targets: Tensor, indices: Tensor, plan: BatchPlan
+        self, states: Tensor, actions: Tensor, targets: Tensor, indices: Tensor, shares: Shares, plan: BatchPlan
     ) -> list[StepTaken]:
         add_gradient = by_autograd(partial(self.losses, states, actions, targets))
         steps: list[StepTaken] = []
         for minibatch in shuffled_minibatches(indices, plan.minibatches, plan.epochs, self._shuffle):
+            rows, size, gradient = shares.own(minibatch), minibatch.shape[0], self.optimizer.gradient
             loss, self.micro_batch_size = accumulate_gradients(
-                add_gradient, minibatch, self.micro_batch_size, self.optimizer.gradient
+                add_gradient, rows, self.micro_batch_size, gradient, size
             )
+            loss = summed_over_processes(gradient, loss)
             norm = clipped_step(self.optimizer, self.settings.max_gradient_norm, loss)
             steps.append(StepTaken(loss, norm))
             self.gradient_steps += 1
@@ -208,7 +220,8 @@ class PQN:
         targets = self.targets(rollout).flatten()
         losses = partial(self.losses, rollout.states, rollout.actions.flatten(), targets)
         trained = [self.optimizer.flat] if self._kernel else list(self.network.parameters())
-        return rollout.valid_indices, losses, trained
+        indices, shares = shared_samples(rollout.valid)
+        return indices, shares.own_losses(losses), trained
 
     def state_dict(self) -> dict[str, Any]:
         return {

@@ -207,6 +207,20 @@ class JsonLines:
         self._offset = offset
 
 
+class NoLines:
+    """The log of a process that is not the one to write it."""
+
+    offset = 0
+
+    def write(self, row: dict[str, Any]) -> None: ...
+
+    def sync(self) -> None: ...
+
+    def truncate_to(self, offset: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
 def _is_free(path: Path) -> bool:
     """Nothing is there, or a directory without content; a lock file alone is left by a run that never began."""
     with storage_errors("look into", path):
