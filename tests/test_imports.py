@@ -26,7 +26,8 @@ ALLOWED = {
     "collect": {"envs", "errors", "kernels", "ranks", "types"},
     "measurement": {"config", "learning", "ranks", "types"},
     "loop": {"collect", "measurement", "types"},
-    "presets": {"config", "envs", "errors"},
+    "preset_files": {"config", "errors"},
+    "presets": {"config", "envs", "errors", "preset_files"},
     "memory": {"batch", "config", "envs", "errors", "measurement", "ranks", "types"},
     "display": {"envs", "errors"},
     "runs": {
@@ -35,9 +36,11 @@ ALLOWED = {
         *("memory", "networks", "presets", "ranks", "types"),
     },
     "report": {"", "config", "display", "envs", "errors", "presets", "runs"},
-    "bench": {"", "batch", "config", "display", "envs", "errors", "presets", "report", "runs"},
+    "bench": {"", "batch", "config", "display", "envs", "errors", "preset_files", "presets", "report", "runs"},
+    "sweep": {"bench", "config", "display", "envs", "errors", "presets", "runs"},
     "llm": {"batch", "config", "display", "errors", "learning", "memory", "report", "runs"},
-    "cli": {"batch", "bench", "config", "display", "errors", "llm", "presets", "ranks", "report", "runs"},
+    "plugins": {"batch", "errors", "learning", "types"},
+    "cli": {"batch", "bench", "config", "display", "errors", "llm", "presets", "ranks", "report", "runs", "sweep"},
 }
 """A row a package: what it may import of ours, beside itself."""
 

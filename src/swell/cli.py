@@ -1,4 +1,4 @@
-"""The command line: train, resume, evaluate, bench, report, presets, scale, llm. Heavy imports wait for a command."""
+"""The command line: train, resume, evaluate, bench, sweep, report, presets, scale, llm. Heavy imports wait."""
 
 import os
 import shutil
@@ -18,6 +18,7 @@ from swell.config.validation import ChoiceOrImport
 from swell.errors import ConfigError, SwellError, is_said_elsewhere
 from swell.presets import describe_presets, preset_config
 from swell.report.command import Report, report
+from swell.sweep.command import Sweep, sweep
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ class Compile:
     """Compile the kernels of small networks, once for this machine; a long run does so by itself."""
 
 
-Command = Train | Resume | Evaluate | Presets | Scale | Bench | Report | Compile | Llm
+Command = Train | Resume | Evaluate | Presets | Scale | Bench | Sweep | Report | Compile | Llm
 
 NO_ENV = "ENV"
 """Stands in for an env that the command line does not name."""
@@ -196,6 +197,8 @@ def execute(command: Command) -> None:
         evaluate(command)
     elif isinstance(command, Bench):
         bench(command)
+    elif isinstance(command, Sweep):
+        sweep(command)
     elif isinstance(command, Report):
         report(command)
     elif isinstance(command, Compile):
@@ -381,6 +384,7 @@ def _parse_with(arguments: list[str], command: TrainCommand) -> Command | Draft:
         Annotated[Resume, tyro.conf.subcommand("resume")],
         Annotated[Evaluate, tyro.conf.subcommand("evaluate")],
         Annotated[Bench, tyro.conf.subcommand("bench")],
+        Annotated[Sweep, tyro.conf.subcommand("sweep")],
         Annotated[Report, tyro.conf.subcommand("report")],
         Annotated[Presets, tyro.conf.subcommand("presets")],
         Annotated[Scale, tyro.conf.subcommand("scale")],
@@ -403,7 +407,7 @@ def _fail(error: BaseException, exit_code: int, arguments: list[str]) -> NoRetur
     if is_said_elsewhere(error):
         sys.exit(exit_code)
     lines = str(error).splitlines() or [type(error).__name__]
-    if exit_code == 1:
+    if exit_code == 1 and not isinstance(error, SwellError):
         lines = [f"unexpected {type(error).__name__}: {lines[0]}; --debug shows the traceback"]
     for line in lines:
         print(f"swell: {line}", file=sys.stderr)

@@ -43,8 +43,8 @@ def act(
     """Draws an action for each row in the room; writes the distributions, the values (if the network has
     them) and the actions.
 
-    `noise` [N, P] is uniform for choices, which are drawn as the largest of log p + Gumbel noise, and normal for
-    points, which are not clipped.
+    `noise` [N, P] is Gumbel noise for choices, which are the largest of log p + noise, and normal for points, which
+    are not clipped.
     """
     forward(network, room, count)
     policy = network.layers[heads.policy]
@@ -91,12 +91,12 @@ def act_in_row(
 
 @kernel
 def choose(logits: np.ndarray, sizes: np.ndarray, noise: np.ndarray, actions: np.ndarray) -> None:
-    """The largest of logit − log(−log u) in each part; logits differ from log-probabilities by a constant only."""
+    """The largest of logit + noise in each part; logits differ from log-probabilities by a constant only."""
     start = 0
     for part in range(sizes.size):
         best, most = 0, np.float32(-np.inf)
         for place in range(sizes[part]):
-            score = logits[start + place] - np.float32(math.log(-math.log(noise[start + place])))
+            score = logits[start + place] + noise[start + place]
             if score > most:
                 best, most = place, score
         actions[part] = best

@@ -104,7 +104,7 @@ class PolicyActor(_Actor):
         part = model.policy_part if model.is_dual else model.both
         super().__init__(part, num_envs, model.is_bytes)
         self._generator = generator
-        self._value_of = model.value if model.is_dual else None
+        self._model = model
         self.heads = model.heads._replace(policy=part.heads[0], value=-1) if model.is_dual else model.heads
         self._is_continuous = bounds is not None
         normalizer = model.normalizer
@@ -129,6 +129,8 @@ class PolicyActor(_Actor):
         draw = torch.randn if self._is_continuous else torch.rand
         outputs = self.noise.shape[2]
         self.noise = self._drawn(lambda envs: draw((horizon, envs, outputs), generator=self._generator))
+        if not self._is_continuous:  # Gumbel noise: the largest of log p + noise is a draw of p
+            torch.from_numpy(self.noise).log_().neg_().log_().neg_()
 
     def act(self, step: int, observations: np.ndarray, progress: float) -> np.ndarray:
         self._see(observations)
@@ -150,8 +152,9 @@ class PolicyActor(_Actor):
         )
         return self.actions[step]
 
-    @torch.no_grad()
     def finish(self, states: Tensor) -> None:
         """After the last step: what can be said of all states [T, N, ...] at once."""
-        if self._value_of is not None:
-            self.recorded["values"][: states.shape[0]] = self._value_of(states.flatten(0, 1)).view(states.shape[:2])
+        model = self._model
+        if model.is_dual:
+            values = self.values[: states.shape[0]].reshape(-1, 1)
+            model.value_part.pass_through(*model.inputs(states.flatten(0, 1), model.value_part), values)

@@ -42,7 +42,7 @@ class Part:
             raise NotPlainError
         self.takes_pixels = table.takes_pixels
         self.heads = heads
-        self.head_array = np.array(heads, np.int64)
+        self._head_array = np.array(heads, np.int64)
         self.network = Network(
             np.array(table.rows, dtype=np.int64),
             np.array(table.epsilons, dtype=np.float32),
@@ -79,6 +79,10 @@ class Part:
             slopes=_floats(rows * activations),
             spare=_floats(spare),
         )
+
+    def pass_through(self, numbers: np.ndarray, pixels: np.ndarray, outputs: np.ndarray) -> None:
+        """From any number of inputs to the heads' outputs [R, n], side by side."""
+        layers.pass_through(self.network, self.room, numbers, pixels, self._head_array, outputs)
 
     def outputs(self, room: Room, count: int) -> list[np.ndarray]:
         """[count, n] of each head."""
@@ -128,7 +132,7 @@ class CompiledModel:
             return _Pass.apply(self.flat, self, part, observations)  # pyright: ignore[reportReturnType]
         numbers, pixels = self.inputs(observations, part)
         outputs = np.empty((observations.shape[0], sum(part.widths)), np.float32)
-        layers.pass_through(part.network, part.room, numbers, pixels, part.head_array, outputs)
+        part.pass_through(numbers, pixels, outputs)
         return torch.from_numpy(outputs).split(part.widths, dim=1)
 
 

@@ -5,7 +5,7 @@ argument checks of a general library cost more than they do.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Self
 
@@ -166,6 +166,12 @@ def categorical_view(logits: Tensor, actions: Tensor | None = None) -> PolicyVie
     """What a policy with these logits [M, A] says; `actions` [M] are those that were taken, if that is to be known."""
     kind = ActionKind("categorical", (logits.shape[-1],))
     return _view(kind, logits, actions)
+
+
+def multi_categorical_view(logits: Sequence[Tensor], actions: Tensor | None = None) -> PolicyView:
+    """What a policy of K independent choices says, of logits [M, A_i] each; `actions` [M, K] are those taken."""
+    kind = ActionKind("multi-categorical", tuple(part.shape[-1] for part in logits))
+    return _view(kind, torch.cat(list(logits), dim=-1), actions)
 
 
 def gaussian_view(mean: Tensor, log_std: Tensor, actions: Tensor | None = None) -> PolicyView:

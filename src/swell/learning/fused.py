@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from swell.config.learners import PPOSettings
+from swell.config.learners import PPOSettings, ReturnSettings
 from swell.kernels import halves, returns as sums_over_time, updates
 from swell.kernels.adam import STEPS, Optimizer
 from swell.kernels.halves import Half, make_meeting
@@ -24,6 +24,7 @@ from swell.kernels.models import CompiledPolicy, CompiledQNetwork, Part
 from swell.kernels.objectives import POLICY_LOSS, SUMS, Heads, Objective, PolicyRows, QRows
 from swell.learning.optimize import FlatAdam, StepTaken, require_finite, shuffled
 from swell.learning.policy_batch import PolicyBatch
+from swell.types import Rollout
 
 MEANS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
 FEWEST_ROWS_OF_A_LANE = 48
@@ -32,11 +33,25 @@ FEWEST_ROWS_OF_HALVES = 16
 """Of a minibatch whose policy and values are two threads' work: all that is handed over is a norm."""
 
 
-def lambda_returns(rewards: Tensor, discounts: Tensor, next_values: Tensor, traces: Tensor) -> Tensor:
-    """As `targets.lambda_returns`."""
+def bootstrapped_returns(
+    rollout: Rollout,
+    rewards: Tensor,
+    values: Tensor,
+    last_values: Tensor,
+    final_values: Tensor,
+    settings: ReturnSettings,
+) -> Tensor:
+    """As in `targets`."""
     result = torch.empty(rewards.shape)
-    given = [numbers.contiguous().numpy() for numbers in (rewards, discounts, next_values, traces)]
-    sums_over_time.lambda_returns(given[0], given[1], given[2], given[3], result.numpy())
+    sums_over_time.rollout_returns(
+        *(numbers.contiguous().numpy() for numbers in (rewards, values, last_values)),
+        *(flags.numpy() for flags in (rollout.terminated, rollout.truncated)),
+        *(numbers.contiguous().numpy() for numbers in (final_values, rollout.final_indices)),
+        settings.discount,
+        settings.trace_decay,
+        settings.truncation_is_termination,
+        result.numpy(),
+    )
     return result
 
 

@@ -97,9 +97,9 @@ class PolicyLearner(Generic[SettingsKind]):
         self.optimizer = self.make_adam()
         self._sum_over_time = self._reward_normalizer = sum_rewards = None
         if self.kernel is not None:
-            from swell.learning.fused import lambda_returns, running_sums as sum_rewards
+            from swell.learning.fused import bootstrapped_returns, running_sums as sum_rewards
 
-            self._sum_over_time = lambda_returns
+            self._sum_over_time = bootstrapped_returns
         if self.settings.normalize_rewards:
             self._reward_normalizer = RewardNormalizer(self.settings.discount, sum_rewards)
         self._exploration = Generator().manual_seed(derive_seed(seed, "learner"))

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import time
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from swell.display.console import make_console
 from swell.display.panel import PanelView, RunHeader
 from swell.display.sinks import RunSoFar, Sink, TensorBoardSink, tensorboard_available
 from swell.display.starting import show_evaluation
+from swell.display.trackers import open_trackers
 from swell.errors import ProcessesDifferError, StorageError
 from swell.learning.schedules import Every
 from swell.loop import train
@@ -28,7 +30,7 @@ from swell.runs.checkpoint import prune, save_checkpoint
 from swell.runs.endings import told_endings
 from swell.runs.interrupt import InterruptedRunError, StopRequest
 from swell.runs.process_state import gathered
-from swell.runs.run_directory import JsonLines, NoLines, write_json_atomic
+from swell.runs.run_directory import JsonLines, NoLines, tracked_identity, write_json_atomic
 from swell.types import Iteration
 
 CHECKPOINTS_KEPT = 2
@@ -145,6 +147,9 @@ class Run:
         if tensorboard_available() and ranks.is_first():
             purge_step = self.parts.collector.env_steps + 1  # what an interrupted run logged past its checkpoint
             self._sinks.append(TensorBoardSink(self.directory / "tensorboard", purge_step))
+        if self.config.track and ranks.is_first():
+            identity, config = partial(tracked_identity, self.directory), self.config.to_dict()
+            self._sinks += open_trackers(self.config.track, self.directory, identity, config, self._console.message)
         less_memory = "max_horizon, num_envs or micro_batch_size"
         try:
             with told_endings(self._summarise_if_possible, self._last_good, less_memory):

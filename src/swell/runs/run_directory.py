@@ -5,6 +5,7 @@ import json
 import math
 import os
 import re
+import secrets
 import socket
 import sys
 import tempfile
@@ -288,3 +289,14 @@ def _close_inherited_locks() -> None:
 if sys.platform != "win32":
     # A forked env worker would share the lock, and outlive its parent with it.
     os.register_at_fork(after_in_child=_close_inherited_locks)
+
+
+def tracked_identity(directory: Path) -> str:
+    """The name by which trackers know the run, drawn once and kept, so that a resumed run goes on as the same one."""
+    path = directory / "trackers.json"
+    known = read_json(path).get("id") if path.exists() else None
+    if isinstance(known, str):
+        return known
+    identity = secrets.token_hex(6)
+    write_json_atomic(path, {"id": identity})
+    return identity

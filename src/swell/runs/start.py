@@ -13,6 +13,7 @@ from swell.config.learners import ComputePath
 from swell.config.run_config import RunConfig, changed, config_from_dict
 from swell.display.console import patient_console, say
 from swell.display.starting import show_starting
+from swell.display.trackers import require_trackers
 from swell.envs import resolve_env_id
 from swell.errors import ConfigError, DivergedError
 from swell.kernels.factory import can_compile
@@ -92,6 +93,7 @@ def directory_of(config: RunConfig, out: str | Path | None) -> Path:
 
 def begin(config: RunConfig, directory: Path, quiet: bool) -> dict[str, Any]:
     quiet = quiet or not ranks.is_first()
+    require_trackers(config.track)
     ranks.first_does(lambda: create_run_directory(directory))
     path, line = ranks.first_does(lambda: path_for(config))
     try:

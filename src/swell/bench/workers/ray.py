@@ -88,10 +88,11 @@ class RayExecutor:
         ready, _ = self._ray.wait(list(self._pending), num_returns=len(self._pending), timeout=0)
         return [(self._pending.pop(task), self._ending(task)) for task in ready]
 
-    def stop(self) -> None:
+    def stop(self, only: PlannedRun | None = None) -> None:
         """Ray passes it on as Ctrl-C, after which a run saves and stops; a task that waits for room never begins."""
-        for task in self._pending:
-            self._ray.cancel(task, recursive=False)
+        for task, run in self._pending.items():
+            if only is None or run.name == only.name:
+                self._ray.cancel(task, recursive=False)
 
     def close(self) -> None:
         if self._connected_here and self._ray.is_initialized():
