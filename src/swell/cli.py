@@ -1,4 +1,4 @@
-"""The command line: train, resume, evaluate, bench, report, presets, scale, llm. Heavy imports wait for a command."""
+"""The command line: train, resume, evaluate, export, bench, report, presets, scale, llm. Heavy imports wait."""
 
 import os
 import shutil
@@ -13,6 +13,7 @@ import tyro
 
 from swell.bench.command import Bench, bench
 from swell.config.options import GROUPS, Option, options, sentences
+from swell.config.own_envs import is_assignment, kwargs_of
 from swell.config.run_config import RunConfig, require_read
 from swell.config.validation import ChoiceOrImport
 from swell.errors import ConfigError, SwellError
@@ -48,7 +49,9 @@ class Resume:
     directory: tyro.conf.Positional[Path]
     """Run directory."""
     steps: int | None = None
-    """New total of env steps, to go on for longer than first asked."""
+    """New total of env steps, to go on for longer than first asked; never fewer than are done."""
+    set: tuple[str, ...] = ()
+    """Options to change from now on, as `learning_rate=1e-4 epochs=4`; docs/configuration.md says which can be."""
     quiet: bool = False
     """Print only the report at the end."""
     debug: bool = False
@@ -69,6 +72,24 @@ class Evaluate:
     """Seed of the envs; by default drawn from the run's."""
     video: Path | None = None
     """Also film one episode into this file (.mp4 or .gif)."""
+    render: bool = False
+    """First play one episode in the env's own window."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write the greedy policy of a run as one file for other programs, with a model card, and check it."""
+
+    directory: tyro.conf.Positional[Path]
+    """Run directory."""
+    format: Literal["onnx", "torchscript", "state-dict"] = "onnx"
+    """Kind of file; onnx needs the extra of that name."""
+    out: Path | None = None
+    """Where to write; by default export/<format> in the run directory."""
+    checkpoint: Literal["newest", "best"] = "newest"
+    """Which weights to take."""
     debug: bool = False
     """Show the traceback of an error."""
 
@@ -104,7 +125,7 @@ class Compile:
     """Compile the kernels of small networks, once for this machine; a long run does so by itself."""
 
 
-Command = Train | Resume | Evaluate | Presets | Scale | Bench | Report | Compile | Llm
+Command = Train | Resume | Evaluate | Export | Presets | Scale | Bench | Report | Compile | Llm
 
 NO_ENV = "ENV"
 """Stands in for an env that the command line does not name."""
@@ -179,6 +200,8 @@ def execute(command: Command) -> None:
         scale(command)
     elif isinstance(command, Evaluate):
         evaluate(command)
+    elif isinstance(command, Export):
+        export(command)
     elif isinstance(command, Bench):
         bench(command)
     elif isinstance(command, Report):
@@ -227,7 +250,11 @@ def train_or_resume(command: Train | Resume) -> None:
     if isinstance(command, Train):
         summary = run(command.config, command.out, new=command.new, quiet=command.quiet)
     else:
-        summary = resume(command.directory, command.steps, quiet=command.quiet)
+        wrong = [word for word in command.set if not is_assignment(word)]
+        if wrong:
+            raise ConfigError(*(f"set must be option=value, got {word!r}" for word in wrong))
+        changes = {name.replace("-", "_"): value for name, value in kwargs_of(command.set).items()}
+        summary = resume(command.directory, total_env_steps=command.steps, quiet=command.quiet, **changes)
     say(_report(summary), patient_console())
     if isinstance(command, Train) and command.report:
         report(Report((Path(summary["directory"]),)))
@@ -238,13 +265,21 @@ def evaluate(command: Evaluate) -> None:
     from swell.runs import agent  # imports torch
 
     with counting_envs():
-        row = agent.evaluate(command.directory, command.episodes, command.checkpoint, command.seed, command.video)
+        how = (command.episodes, command.checkpoint, command.seed, command.video)
+        row = agent.evaluate(command.directory, *how, render=command.render)
     print(
         f"return {row['mean_return']:.2f} ± {row['std_return']:.2f} over {row['episodes']} greedy episodes "
         f"(min {min(row['returns']):g}, max {max(row['returns']):g}), weights of env step {row['env_steps']:,}"
     )
     if command.video is not None:
         print(f"video: {command.video}")
+
+
+def export(command: Export) -> None:
+    from swell.runs.export import CARD, CHECKED, export as export_policy  # imports torch
+
+    path = export_policy(command.directory, command.format, command.out, command.checkpoint)
+    print(f"{path}: does what the policy does on {CHECKED:,} observations; {path.parent / CARD} says what it is")
 
 
 def _report(summary: dict[str, Any]) -> str:
@@ -331,6 +366,7 @@ def _parse_with(arguments: list[str], command: TrainCommand) -> Command | Draft:
         train,
         Annotated[Resume, tyro.conf.subcommand("resume")],
         Annotated[Evaluate, tyro.conf.subcommand("evaluate")],
+        Annotated[Export, tyro.conf.subcommand("export")],
         Annotated[Bench, tyro.conf.subcommand("bench")],
         Annotated[Report, tyro.conf.subcommand("report")],
         Annotated[Presets, tyro.conf.subcommand("presets")],

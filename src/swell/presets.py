@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any
 
+from swell.config.own_envs import env_name
 from swell.config.run_config import RunConfig, changed
 from swell.config.runs import Algorithm
 from swell.config.validation import did_you_mean
@@ -349,9 +350,12 @@ def describe_presets() -> list[tuple[str, str]]:
     return [(name, (preset.__doc__ or "").splitlines()[0]) for name, preset in PRESETS.items()]
 
 
-def make_config(env: str, **overrides: Any) -> RunConfig:
-    """The preset of an env and an algorithm, or the one named by `preset`, with some fields changed."""
-    preset = preset_config(overrides.pop("preset", "auto"), env, overrides.get("algorithm", "pqn"))
+def make_config(env: str | Callable[..., Any], **overrides: Any) -> RunConfig:
+    """The preset of an env and an algorithm, or the one named by `preset`, with some fields changed.
+
+    A function or a class that makes an env stands for it; one of a module goes by `module:name`.
+    """
+    preset = preset_config(overrides.pop("preset", "auto"), env_name(env), overrides.get("algorithm", "pqn"))
     return changed(preset, **overrides)
 
 

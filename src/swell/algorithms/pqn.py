@@ -31,6 +31,7 @@ from swell.learning.precision import in_precision
 from swell.learning.schedules import linear
 from swell.learning.targets import rollout_returns
 from swell.networks.encoders import seeded, tried
+from swell.networks.parts import MaskedQNetwork, allowed_only, structure_of
 from swell.networks.q_networks import make_q_network
 from swell.types import Actor, BatchPlan, GradientProbe, PolicyView, Rollout
 
@@ -70,10 +71,12 @@ class PQN:
         if reference is None and (self.settings.invariance == "on" or self.settings.learning_rate_rule == "sqrt"):
             raise ConfigError("invariance and learning_rate_rule sqrt need `reference`, the BatchSizes tuned at")
         self._num_actions = int(action_space.n)
+        self._masks: int = structure_of(observation_space)["masks"]
         if network is None:
-            shape = observation_space.shape or ()
-            network = seeded(seed, lambda: make_q_network(self.settings, shape, self._num_actions))
+            shape, made_of = observation_space.shape or (), structure_of(observation_space)
+            network = seeded(seed, lambda: make_q_network(self.settings, shape, self._num_actions, **made_of))
         else:
+            network = MaskedQNetwork(network, self._masks) if self._masks else network
             _require_q_values(network, observation_space, self._num_actions)
         self.network = network.to(device)
         self.micro_batch_size = self.settings.micro_batch_size
@@ -106,7 +109,11 @@ class PQN:
         values, actions = self.model(observations).max(dim=1)
         count = observations.shape[0]
         explores = torch.rand(count, generator=self._exploration) < self.epsilon(progress)
-        random_actions = torch.randint(self._num_actions, (count,), generator=self._exploration)
+        if self._masks:
+            chances = torch.rand((count, self._num_actions), generator=self._exploration).to(observations.device)
+            random_actions = allowed_only(chances, observations, self._masks).argmax(dim=1)
+        else:
+            random_actions = torch.randint(self._num_actions, (count,), generator=self._exploration)
         device = actions.device
         return torch.where(explores.to(device), random_actions.to(device), actions), {"values": values}
 

@@ -63,6 +63,7 @@ class RunConfig(
     """
 
     def __post_init__(self) -> None:
+        self.name_own_parts()
         self.check(*self.read_settings, also=self._contradictions_between_components())
 
     @property

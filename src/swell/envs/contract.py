@@ -35,6 +35,8 @@ class EnvBatch(EnvSettings):
     threads: int = 0
     """For backends that step their envs in threads of their own; 0 is as many as there are cores."""
     render_mode: str | None = None
+    has_masks: bool = False
+    """Whether the envs say in `info["action_mask"]` which actions are allowed."""
 
 
 class EnvStep(NamedTuple):

@@ -45,7 +45,12 @@ def resume(envs: SavableEnvs, state: dict[str, Any], resume_count: int) -> np.nd
 
 def resume_tier_of(kind: Callable[[EnvBatch], SavableEnvs], settings: EnvBatch) -> ResumeTier:
     """`exact` if two small copies of these envs, one of them restored, do the same to the last bit."""
-    trial = EnvBatch(settings.env, num_envs=2, seed=0, max_episode_steps=EPISODE_STEPS)
+    made_of: dict[str, Any] = {
+        "env_kwargs": settings.env_kwargs,
+        "wrappers": settings.wrappers,
+        "has_masks": settings.has_masks,
+    }
+    trial = EnvBatch(settings.env, num_envs=2, seed=0, max_episode_steps=EPISODE_STEPS, **made_of)
     return _tried_tier(kind, trial)
 
 

@@ -38,7 +38,8 @@ from swell.errors import ConfigError
 from swell.measurement import Measurement
 from swell.memory.plan import MemoryPlan
 from swell.memory.planner import fit_into_memory
-from swell.networks.q_networks import resolve_network
+from swell.networks.parts import structure_of
+from swell.networks.q_networks import Parts, resolve_network
 from swell.runs.run_directory import read_json, read_jsonl
 from swell.types import Learner, Scaler, Signal
 
@@ -90,7 +91,8 @@ def build(config: RunConfig, points: Points | None = None, decided: MemoryPlan |
         points = ramp_points(config)
     longest = longest_horizon(config, points or ())
     envs, observations, plan = fit_into_memory(config, longest, device, training_envs, trial_parts, decided)
-    network_name = resolve_network(config.network, observation_shape(envs))
+    parts: Parts = structure_of(envs.observation_space)["parts"]
+    network_name = resolve_network(config.network, observation_shape(envs), parts)
     config = plan.applied_to(config)
     learner = make_learner(config, envs.observation_space, envs.action_space, device)
     is_compiled = getattr(learner, "path", "autograd") == "compiled"

@@ -2,21 +2,25 @@
 
 import contextlib
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from swell.config.imports import HANDED_IN, HandedIn
 from swell.config.learners import ComputePath
 from swell.config.run_config import RunConfig, changed, config_from_dict
 from swell.display.console import patient_console, say
 from swell.display.starting import show_starting
 from swell.envs import resolve_env_id
+from swell.errors import ConfigError
 from swell.kernels.factory import can_compile
 from swell.memory.plan import MemoryPlan
 from swell.presets import make_config
+from swell.runs.agent import with_maker
 from swell.runs.build import BuiltRun, build
+from swell.runs.changes import changed_in_the_middle, changes_at
 from swell.runs.checkpoint import load_newest
 from swell.runs.compiling import compile_kernels, path_for
 from swell.runs.driver import Run, resume_promise
@@ -29,6 +33,8 @@ from swell.runs.run_directory import (
     read_json,
     write_json_atomic,
 )
+from swell.runs.spaces import stored_spaces
+from swell.runs.weights import take_weights
 
 CHECKPOINTS_PER_RUN = 20
 VERSIONED = (
@@ -37,20 +43,30 @@ VERSIONED = (
 )
 
 
+MakeEnv = Callable[..., Any]
+"""A function or a class that makes an env; `env_kwargs` are its arguments."""
+
+
 def run(
-    config: RunConfig | str, out: str | Path | None = None, *, new: bool = False, quiet: bool = False, **fields: Any
+    config: RunConfig | str | MakeEnv,
+    out: str | Path | None = None,
+    *,
+    new: bool = False,
+    quiet: bool = False,
+    **fields: Any,
 ) -> dict[str, Any]:
     """Trains as `config` says, in a new run directory, and returns the summary.
 
-    The id of an env stands for the preset that fits it; `fields` change single options of either.
-    `out` defaults to `runs/<env>-<algorithm>-<scaler>-s<seed>`. A directory that holds a run is refused, unless `new`
-    asks for the next free name.
+    The id of an env, or a function or a class that makes one, stands for the preset that fits it; `fields` change
+    single options of either. `out` defaults to `runs/<env>-<algorithm>-<scaler>-s<seed>`. A directory that holds a run
+    is refused, unless `new` asks for the next free name.
     """
-    config = make_config(config, **fields) if isinstance(config, str) else changed(config, **fields)
+    if out is not None and not hasattr(out, "__fspath__") and type(out) is not str:
+        raise ConfigError(f"out must be a path, got {out!r}; options go by name, such as total_env_steps=100_000")
+    config = changed(config, **fields) if isinstance(config, RunConfig) else make_config(config, **fields)
     config = resolve(config)
-    directory = (
-        Path(out) if out else Path("runs") / default_run_name(config.env, config.algorithm, config.scaler, config.seed)
-    )
+    env = config.env.removeprefix(HANDED_IN)
+    directory = Path(out) if out else Path("runs") / default_run_name(env, config.algorithm, config.scaler, config.seed)
     directory = next_free(directory) if new else directory
     create_run_directory(directory)
     path, line = path_for(config)
@@ -61,39 +77,61 @@ def run(
             if line is not None and path != "autograd":
                 compile_kernels()
             parts = build(replace(config, path=path))
+            if config.weights_from is not None:
+                take_weights(parts.learner, config.weights_from)
     except BaseException:
         with contextlib.suppress(OSError):  # whatever else is wrong with it must not hide the reason
             directory.rmdir()
         raise
     with RunLock(directory):
         write_json_atomic(directory / "config.json", describe_run(config, parts))
+        if isinstance(config.env, HandedIn) and not quiet:
+            say(
+                f"{env} is in no module: only `swell.resume({str(directory)!r}, {env})` resumes this run",
+                patient_console(),
+            )
         return Run(config, directory, parts, quiet).drive()
 
 
-def resume(directory: str | Path, total_env_steps: int | None = None, *, quiet: bool = False) -> dict[str, Any]:
+def resume(
+    directory: str | Path,
+    make_env: MakeEnv | None = None,
+    *,
+    total_env_steps: int | None = None,
+    quiet: bool = False,
+    **fields: Any,
+) -> dict[str, Any]:
     """Continues the run in `directory` from its newest good checkpoint; a finished run is returned as it is.
 
-    `total_env_steps` lets a run go on for longer (or shorter) than it was asked to, whatever target it had.
+    `make_env` is what made its envs, where that was handed in as an object that no module has. `total_env_steps` lets a
+    run go on for longer (or shorter) than it was asked to, whatever target it had; `fields` change options that can be
+    changed in the middle (`CHANGEABLE`). What was changed, and when, is recorded in config.json.
     """
     directory = Path(directory)
     described = read_description(directory, "env")
-    config = config_from_dict(described["config"])
+    stored = with_maker(config_from_dict(described["config"]), make_env)
+    config = changed_in_the_middle(stored, fields)
     summary = read_json(directory / "summary.json") if (directory / "summary.json").exists() else {}
     if total_env_steps is not None:
         config = replace(config, total_env_steps=total_env_steps, target_return=None)
     if summary.get("status") == "done" and total_env_steps in (None, described["config"]["total_env_steps"]):
+        if fields:
+            raise ConfigError(f"{directory} is done: to change {', '.join(fields)}, also give it more steps")
         return {**summary, "directory": str(directory)}
     with RunLock(directory):
         notices: list[str] = []
         found = load_newest(directory / "checkpoints", notices.append)
-        state = found[1] if found else None
+        done, state = found or (0, None)
+        if config.total_env_steps < done:
+            raise ConfigError(f"steps must be at least the {done} that are done, got {config.total_env_steps}")
         # Another number of threads, or another path, changes bits.
         pinned = replace(config, threads=described["threads"], path=same_path(described))
         decided = MemoryPlan(**described["memory"]) if "memory" in described else None  # runs of earlier versions
         with show_starting(f"restoring {config.num_envs} envs of {config.env}", quiet):
             parts = build(pinned, state["scaler"].get("points") if state else None, decided)
-        started = described.get("started", described["versions"])
-        write_json_atomic(directory / "config.json", {**describe_run(config, parts), "started": started})
+        told = {"started": described.get("started", described["versions"])}
+        told["changes"] = [*described.get("changes", []), *changes_at(done, stored, config)]
+        write_json_atomic(directory / "config.json", {**describe_run(config, parts), **told})
         continued = Run(pinned, directory, parts, quiet)
         notices += differences(described, describe_run(config, parts))
         continued.restore(state, notices)
@@ -121,6 +159,7 @@ def describe_run(config: RunConfig, parts: BuiltRun) -> dict[str, Any]:
         "network": parts.network_name,
         "path": parts.path,
         "memory": asdict(parts.memory_plan),
+        "spaces": stored_spaces(parts.collector.envs),
         "resume": resume_promise(parts),
         "machine": platform.machine(),
         "versions": {"python": platform.python_version(), **installed_versions()},
