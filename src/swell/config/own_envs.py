@@ -25,9 +25,9 @@ def env_name(env: object) -> str:
 
 def wrapper_names(wrappers: object) -> object:
     """Each as it is or by its name; what is no sequence is for the check of types to refuse."""
-    if isinstance(wrappers, str) or not isinstance(wrappers, Iterable):
+    if not isinstance(wrappers, list | tuple):
         return wrappers
-    return tuple(name_of(each) if callable(each) else each for each in cast("Iterable[Any]", wrappers))
+    return tuple(name_of(each) if callable(each) else each for each in cast("list[Any]", wrappers))
 
 
 def kwargs_words(kwargs: object) -> object:
@@ -41,6 +41,11 @@ def kwargs_of(words: Iterable[str]) -> dict[str, Any]:
     """The arguments that `key=value` words stand for: numbers, booleans, none, lists; anything else is a text."""
     pairs = (word.partition("=") for word in words)
     return {key: _value(text) for key, _, text in pairs}
+
+
+def texts_of(words: object) -> list[str]:
+    """The texts in a tuple; what is neither is a fault by itself and must not raise here."""
+    return [word for word in words if isinstance(word, str)] if isinstance(words, tuple) else []
 
 
 def is_assignment(word: str) -> bool:

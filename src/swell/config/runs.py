@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from swell.config.own_envs import env_name, is_assignment, kwargs_words, wrapper_names
+from swell.config.own_envs import env_name, is_assignment, kwargs_words, texts_of, wrapper_names
 from swell.config.validation import Between, Count, Fault, Positive, Settings, Share, is_import
 
 Algorithm = Literal["pqn", "ppo", "ppo-ewma", "ppg", "ppg-ewma", "ess"]
@@ -101,9 +101,9 @@ class EnvSettings(Settings):
             object.__setattr__(self, name, named(getattr(self, name)))
 
     def contradictions(self) -> Iterator[Fault]:
-        for word in self.env_kwargs:
+        for word in texts_of(self.env_kwargs):
             if not is_assignment(word):
                 yield ("env_kwargs",), f"env_kwargs must be key=value, got {word!r}"
-        for name in self.wrappers:
+        for name in texts_of(self.wrappers):
             if not is_import(name):
                 yield ("wrappers",), f"wrappers must be module:name each, got {name!r}; what has no name, put into env"

@@ -62,11 +62,8 @@ class CheckedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._steps += 1
         try:
             observation, reward, terminated, truncated, info = self.env.step(self._decoder.decode(action))
-            score, is_terminal, out_of_time = (
-                _checked_reward(reward),
-                _checked_flag(terminated),
-                _checked_flag(truncated),
-            )
+            score = _checked_reward(reward)
+            is_terminal, out_of_time = _checked_flag(terminated), _checked_flag(truncated)
             array = self._encoded(observation, info, is_over=is_terminal or out_of_time)
             return array, score, is_terminal, out_of_time, {}
         except Exception as error:

@@ -68,7 +68,7 @@ class ObservationEncoder:
             self._divisors = _divisors(space)
             divisors = 1.0 if self._divisors is None else self._divisors
             low, high = np.append(low / divisors, np.zeros(masks)), np.append(high / divisors, np.ones(masks))
-            self.space = FlatBox(low, high, space, masks)
+            self.space = FlatBox(low.astype(np.float32), high.astype(np.float32), space, masks)
 
     def encode_masked(self, observation: Any, mask: np.ndarray) -> np.ndarray:
         """The observation with the actions that are allowed at its end."""
@@ -152,6 +152,16 @@ def checked_mask(mask: Any, sizes: tuple[int, ...]) -> np.ndarray:
 def allows_an_action(mask: np.ndarray, sizes: tuple[int, ...]) -> bool:
     """Whether each component of an action has a choice."""
     return all(part.any() for part in np.split(mask, np.cumsum(sizes)[:-1]))
+
+
+def allowed_choices(actions: np.ndarray, masks: np.ndarray, sizes: tuple[int, ...]) -> np.ndarray:
+    """Actions [N] or [N, K] that are allowed, each by its number among the allowed ones; `masks` is [N, ΣA]."""
+    rows = actions.reshape(len(actions), -1).copy()
+    parts = np.split(masks > 0.5, np.cumsum(sizes)[:-1], axis=1)
+    for row, column in np.ndindex(*rows.shape):
+        allowed = np.flatnonzero(parts[column][row])
+        rows[row, column] = allowed[rows[row, column] % len(allowed)]
+    return rows.reshape(actions.shape)
 
 
 def parts_of(space: Space[Any]) -> tuple[tuple[int, ...], ...]:
