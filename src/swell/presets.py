@@ -26,6 +26,7 @@ LANDER_PPO: dict[str, Any] = {
 }
 NORMALIZED: dict[str, Any] = {"normalize_observations": True, "normalize_rewards": True}
 CLASSIC_PQN: dict[str, dict[str, Any]] = {
+    "Acrobot": {"total_env_steps": 500_000},
     "LunarLander": {"total_env_steps": 500_000, "minibatch_rule": "count", "minibatches": 32},
 }
 CLASSIC_PPO: dict[str, dict[str, Any]] = {

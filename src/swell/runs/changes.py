@@ -1,11 +1,15 @@
 """What of a run can be changed in the middle: `swell resume --set`."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
+from swell.config.batch import BatchSettings, SignalSettings
+from swell.config.learners import NetworkSettings
 from swell.config.options import options
 from swell.config.run_config import RunConfig, changed
-from swell.config.validation import did_you_mean
+from swell.config.runs import EnvSettings, RunSettings
+from swell.config.validation import Settings, did_you_mean
 from swell.errors import ConfigError
 
 CHANGEABLE = frozenset(
@@ -18,22 +22,22 @@ CHANGEABLE = frozenset(
 )
 """Options that are read anew in each iteration and that nothing in a checkpoint depends on."""
 
-REASONS = {
-    "environments": "the checkpoint holds these envs as they were",
-    "network": "the weights have its shape",
-    "run": "the run was started with it",
-    "batch": "memory and the scaler's state go by it",
-    "signal": "readings before and after would not compare",
-}
-"""Why the other options of a group stay as they are."""
+REASONS: tuple[tuple[type[Settings], str], ...] = (
+    (EnvSettings, "the checkpoint holds these envs as they were"),
+    (NetworkSettings, "the weights have its shape"),
+    (BatchSettings, "memory and the scaler's state go by it"),
+    (SignalSettings, "readings before and after would not compare"),
+    (RunSettings, "the run was started with it"),
+)
+"""Why the other options of these stay as they are."""
 
 
-def changed_in_the_middle(config: RunConfig, fields: Mapping[str, Any]) -> RunConfig:
+def changed_in_the_middle(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
     """The config with these options changed; one line for each that cannot be."""
-    faults = [_refusal(name) for name in fields if name not in CHANGEABLE]
+    faults = [_refusal(name) for name in changes if name not in CHANGEABLE]
     if faults:
         raise ConfigError(*faults)
-    return changed(config, **fields)
+    return changed(config, **changes)
 
 
 def changes_at(env_steps: int, before: RunConfig, after: RunConfig) -> list[dict[str, Any]]:
@@ -49,5 +53,6 @@ def _refusal(name: str) -> str:
         return "total_env_steps is changed by --steps"
     if name not in known:
         return f"unknown option {name}{did_you_mean(name, known)}"
-    reason = REASONS.get(known[name].group, "what was learned so far depends on it")
+    reasons = (reason for kind, reason in REASONS if name in {field.name for field in fields(kind)})
+    reason = next(reasons, "what was learned so far depends on it")
     return f"{name} cannot be changed in the middle: {reason}; start a new run with --weights-from instead"

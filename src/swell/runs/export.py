@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from swell.errors import ConfigError, StorageError
 from swell.learning.distributions import ActionSpace
+from swell.networks.parts import FORBIDDEN
 from swell.runs.agent import Policy, Which, load_policy
 from swell.runs.build import make_learner
 from swell.runs.model_card import model_card
@@ -115,7 +116,8 @@ def compared(module: nn.Module, runs: Callable[[np.ndarray], Outputs], observati
     """`difference` is in units of the tolerance."""
     actions, outputs = (tensor.numpy() for tensor in module(torch.from_numpy(observations)))
     others, other_outputs = runs(observations)
-    difference = np.abs(outputs - other_outputs).max() / (TOLERANCE * np.abs(outputs).max())
+    size = np.abs(outputs[outputs > FORBIDDEN]).max()
+    difference = np.abs(outputs - other_outputs).max() / (TOLERANCE * size)
     same = np.isclose(actions, others, rtol=TOLERANCE, atol=TOLERANCE).reshape(len(actions), -1).all(axis=1)
     return Check(len(observations), int(same.sum()), float(difference))
 

@@ -35,11 +35,12 @@ class RunSpaces:
             return (seen[None], True) if seen.shape == shape else (seen, False)
         is_one = not isinstance(seen, list) and getattr(seen, "shape", None) in (None, self.source.shape)
         each, masks = ([seen], [action_mask]) if is_one else (list(seen), action_mask)
+        masks = [None] * len(each) if masks is None else masks
         encoder = ObservationEncoder(self.source, "policy", self.masks)
         try:
             if not self.masks:
                 return np.stack([encoder.encode(one) for one in each]), is_one
-            return np.stack([self._masked(encoder, *pair) for pair in zip(each, masks or (), strict=True)]), is_one
+            return np.stack([self._masked(encoder, *pair) for pair in zip(each, masks, strict=True)]), is_one
         except (BadAnswerError, ValueError) as error:
             raise ConfigError(f"the policy got other observations than its env has: {error}") from error
 
