@@ -158,6 +158,10 @@ class Actor(Protocol):
         """The actions of all envs, as the envs take them; good until the next rollout."""
         ...
 
+    def finish(self, states: Tensor) -> None:
+        """Records what was left for the end of a rollout, whose states are [T, N, ...]."""
+        ...
+
 
 @runtime_checkable
 class HasActor(Protocol):

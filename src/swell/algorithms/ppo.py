@@ -76,7 +76,8 @@ class PPO(PolicyLearner[PPOSettings]):
 
         assert self.kernel is not None
         if self._crew is None:
-            self._crew = Crew(self.kernel.both, self.threads)
+            part = self.kernel.value_part if self.kernel.is_dual else self.kernel.both
+            self._crew = Crew(part, self.threads)
         optimizer = (self._crew, self.optimizer, self.settings.max_gradient_norm, self.shuffle)
         data = (batch, old_log_probs, advantages, normalises)
         fused = ClippedPolicyPasses(self.kernel, *data, self.settings, *optimizer)

@@ -189,7 +189,7 @@ class PQN:
         values = rollout.recorded["values"]
         sum_over_time = None
         if self._kernel is not None:
-            from swell.learning.fused import lambda_returns as sum_over_time
+            from swell.learning.fused import bootstrapped_returns as sum_over_time
         return rollout_returns(rollout, rewards, values, self._largest_values, self.settings, sum_over_time)
 
     def _largest_values(self, observations: Tensor) -> Tensor:

@@ -48,6 +48,11 @@ class RolloutBuffer:
         """What the envs show now: [N, ...]."""
         return self._observation_rows[self.filled]
 
+    @property
+    def states(self) -> Tensor:
+        """What was acted on so far: [T, N, ...]."""
+        return self._observations[: self.filled]
+
     def start(self) -> None:
         """Makes room for the next rollout, which starts from the last observations of the one before."""
         self.start_from(self.observations)

@@ -90,6 +90,8 @@ class Collector:
             self.episodes.add(result)
             self.env_steps += int(np.count_nonzero(result.valid))
         self.num_rollouts += 1
+        if actor is not None:
+            actor.finish(buffer.states)
         rollout = buffer.rollout(None if actor is None else actor.recorded)
         self.seconds["env"] += in_envs
         self.seconds["act"] += time.perf_counter() - started - in_envs

@@ -9,7 +9,7 @@ import numpy as np
 
 from swell.kernels.jit import kernel
 from swell.kernels.layers import OUT, OUTPUTS, Network, Room, forward, rows_of
-from swell.kernels.updates import Heads
+from swell.kernels.objectives import Heads
 
 LARGEST = np.float32(10.0)
 """As `CLIP` of the normaliser of observations."""
@@ -40,16 +40,18 @@ def act(
     choices: np.ndarray,
     points: np.ndarray,
 ) -> None:
-    """Draws an action for each row in the room; writes the distributions, the values and the actions.
+    """Draws an action for each row in the room; writes the distributions, the values (if the network has
+    them) and the actions.
 
-    `noise` [N, P] is uniform for choices, which are drawn as the largest of log p + Gumbel noise, and normal for
-    points, which are not clipped.
+    `noise` [N, P] is Gumbel noise for choices, which are the largest of log p + noise, and normal for points, which
+    are not clipped.
     """
     forward(network, room, count)
-    policy, value = network.layers[heads.policy], network.layers[heads.value]
+    policy = network.layers[heads.policy]
     outputs = rows_of(room.activations, policy[OUT], policy[OUTPUTS], count)
     for row in range(count):
-        values[row] = room.activations[value[OUT] * count + row]
+        if heads.value >= 0:
+            values[row] = room.activations[network.layers[heads.value, OUT] * count + row]
         for column in range(policy[OUTPUTS]):
             parameters[row, column] = outputs[row, column]
         if heads.log_std >= 0:
@@ -89,12 +91,12 @@ def act_in_row(
 
 @kernel
 def choose(logits: np.ndarray, sizes: np.ndarray, noise: np.ndarray, actions: np.ndarray) -> None:
-    """The largest of logit − log(−log u) in each part; logits differ from log-probabilities by a constant only."""
+    """The largest of logit + noise in each part; logits differ from log-probabilities by a constant only."""
     start = 0
     for part in range(sizes.size):
         best, most = 0, np.float32(-np.inf)
         for place in range(sizes[part]):
-            score = logits[start + place] - np.float32(math.log(-math.log(noise[start + place])))
+            score = logits[start + place] + noise[start + place]
             if score > most:
                 best, most = place, score
         actions[part] = best

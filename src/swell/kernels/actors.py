@@ -77,6 +77,9 @@ class QActor(_Actor):
         )
         return actions
 
+    def finish(self, states: Tensor) -> None:
+        """Nothing is left to say: the values of the states are those of the best actions."""
+
 
 class PolicyActor(_Actor):
     """Sampled actions of a compiled policy, with the distributions and values of that moment."""
@@ -91,14 +94,17 @@ class PolicyActor(_Actor):
         generator: Generator,
     ) -> None:
         """`bounds` are those of continuous actions, `action_shape` that of one action."""
-        super().__init__(model.both, num_envs, model.is_bytes)
+        # Values with a network of their own can wait until there are many of them to pass through it at once.
+        part = model.policy_part if model.is_dual else model.both
+        super().__init__(part, num_envs, model.is_bytes)
         self._generator = generator
-        self.heads = model.heads
+        self._model = model
+        self.heads = model.heads._replace(policy=part.heads[0], value=-1) if model.is_dual else model.heads
         self._is_continuous = bounds is not None
         normalizer = model.normalizer
         self.center = NONE if normalizer is None else normalizer.center.numpy().reshape(-1)
         self.scale = NONE if normalizer is None else normalizer.scale.numpy().reshape(-1)
-        outputs, rows = model.both.widths[0], (max_horizon, num_envs)
+        outputs, rows = part.widths[0], (max_horizon, num_envs)
         parameters, values = torch.empty((*rows, outputs * (1 + self._is_continuous))), torch.empty(rows)
         points = torch.empty((*rows, outputs if self._is_continuous else 0))
         self.recorded: dict[str, Tensor] = {"values": values, "parameters": parameters}
@@ -115,8 +121,10 @@ class PolicyActor(_Actor):
     def start(self, horizon: int) -> None:
         """Draws what all steps of a rollout need."""
         draw = torch.randn if self._is_continuous else torch.rand
-        shape = (horizon, self.num_envs, self.noise.shape[2])
-        self.noise = draw(shape, generator=self._generator).numpy()
+        noise = draw((horizon, self.num_envs, self.noise.shape[2]), generator=self._generator)
+        if not self._is_continuous:
+            noise.log_().neg_().log_().neg_()  # Gumbel noise: the largest of log p + noise is a draw of p
+        self.noise = noise.numpy()
 
     def act(self, step: int, observations: np.ndarray, progress: float) -> np.ndarray:
         self._see(observations)
@@ -137,3 +145,10 @@ class PolicyActor(_Actor):
             self.clipped,
         )
         return self.actions[step]
+
+    def finish(self, states: Tensor) -> None:
+        """After the last step: what can be said of all states [T, N, ...] at once."""
+        model = self._model
+        if model.is_dual:
+            values = self.values[: states.shape[0]].reshape(-1, 1)
+            model.value_part.pass_through(*model.inputs(states.flatten(0, 1), model.value_part), values)

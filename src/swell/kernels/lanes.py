@@ -105,34 +105,50 @@ def exchange(context: Any, desk: Any, place: Any, expected: Any, number: Any) ->
 
 
 @kernel
-def claims(desk: np.ndarray, lane: int, step: int) -> bool:
-    return exchange(desk, lane * APART + CLAIMED, step - 1, step) != 0
+def place_of(lane: int, what: int) -> int:
+    """On the desk."""
+    return lane * APART + what
 
 
 @kernel
-def is_posted(desk: np.ndarray, step: int) -> bool:
-    """A helper's wait for a step; False where there will be none, or none for long."""
+def claims(desk: np.ndarray, lane: int, step: int) -> bool:
+    return exchange(desk, place_of(lane, CLAIMED), step - 1, step) != 0
+
+
+@kernel
+def call_helpers(desk: np.ndarray, rest: np.ndarray, lanes: int, step: int) -> None:
+    """Tells them of a step, unless the leader does it alone because they were late."""
+    if lanes == 1:
+        return
+    if rest[0] > 0:
+        rest[0] -= 1
+        return
+    write(desk, POSTED, step)
+
+
+@kernel
+def reaches(desk: np.ndarray, place: int, number: int) -> bool:
+    """A helper's wait for a number at a place; False once all is over, or where nothing happens for long."""
     for _ in range(LONGEST_WAIT):
         for _ in range(POLLS_BEFORE_YIELDING):
-            posted = read(desk, POSTED)
-            if posted == OVER:
+            if read(desk, POSTED) == OVER:
                 return False
-            if posted >= step:
+            if read(desk, place) >= number:
                 return True
         yield_core()
     return False
 
 
 @kernel
-def wait_until_done(lanes: Lanes, lane: int, step: int) -> None:
+def wait_until_done(desk: np.ndarray, rest: np.ndarray, lane: int, step: int) -> None:
     """The leader's wait for a lane that a helper has begun. A long one makes it go on alone for a while."""
     turns = 0
     while True:
         for _ in range(POLLS_BEFORE_YIELDING):
-            if read(lanes.desk, lane * APART + DONE) >= step:
+            if read(desk, place_of(lane, DONE)) >= step:
                 if turns > LATE:
-                    lanes.rest[0] = lanes.rest[1]
-                    lanes.rest[1] = min(2 * lanes.rest[1], LONGEST_REST)
+                    rest[0] = rest[1]
+                    rest[1] = min(2 * rest[1], LONGEST_REST)
                 return
         yield_core()
         turns += 1

@@ -133,6 +133,26 @@ def forward(network: Network, room: Room, count: int) -> None:
 
 
 @kernel
+def pass_through(
+    network: Network, room: Room, inputs: np.ndarray, pixels: np.ndarray, heads: np.ndarray, outputs: np.ndarray
+) -> None:
+    """The outputs [R, n] of some layers side by side; as many rows at a time as there is room for."""
+    most = room.inputs.shape[0]
+    for start in range(0, outputs.shape[0], most):
+        count = min(most, outputs.shape[0] - start)
+        room.inputs[:count] = inputs[start : start + count]
+        room.pixels[:count] = pixels[start : start + count]
+        forward(network, room, count)
+        column = 0
+        for head in heads:
+            width = network.layers[head, OUTPUTS]
+            outputs[start : start + count, column : column + width] = rows_of(
+                room.activations, network.layers[head, OUT], width, count
+            )
+            column += width
+
+
+@kernel
 def add_bias(outputs: np.ndarray, bias: np.ndarray) -> None:
     for row in range(outputs.shape[0]):
         for column in range(outputs.shape[1]):
@@ -371,12 +391,12 @@ def add_columns(rows: np.ndarray, sums: np.ndarray) -> None:
 
 
 @kernel
-def length(gradient: np.ndarray) -> float:
-    """The norm of a vector, in parts, so that float32 sums stay exact enough; NaN stays NaN."""
+def squared_length(gradient: np.ndarray) -> float:
+    """Of a vector, in parts, so that float32 sums stay exact enough; NaN stays NaN."""
     total = 0.0
     for start in range(0, gradient.size, 1024):
         part = ZERO
         for number in gradient[start : start + 1024]:
             part += number * number
         total += part
-    return math.sqrt(total)
+    return total

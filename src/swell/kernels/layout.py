@@ -24,7 +24,8 @@ class Table:
         self.rows: list[list[int]] = []
         self.epsilons: list[float] = []
         self.takes_pixels = False
-        self._taken: set[int] = set()
+        self._taken: dict[int, int] = {}
+        """From where to where parameters are in the flat vector."""
         self._places = {column.OUT: 0, column.HAT: 0, column.DEVIATION: 0}
 
     def add(self, module: nn.Module, source: int | None = None, *, pulls: bool = True) -> int:
@@ -106,10 +107,22 @@ class Table:
         offset = parameter.data_ptr() - self._flat.data_ptr()
         if not 0 <= offset <= self._flat.nbytes - parameter.nbytes:
             raise NotPlainError
-        if offset in self._taken:  # a layer that is used twice: its two gradients would have to be added
+        start = offset // self._flat.element_size()
+        if start in self._taken:  # a layer that is used twice: its two gradients would have to be added
             raise NotPlainError
-        self._taken.add(offset)
-        return offset // self._flat.element_size()
+        self._taken[start] = start + parameter.numel()
+        return start
+
+    @property
+    def places(self) -> np.ndarray:
+        """From where to where its parameters are in the flat vector, int64 [S, 2]; neighbours are one row."""
+        rows: list[list[int]] = []
+        for start, end in sorted(self._taken.items()):
+            if rows and rows[-1][1] == start:
+                rows[-1][1] = end
+            else:
+                rows.append([start, end])
+        return np.array(rows, np.int64)
 
     @property
     def floats_per_sample(self) -> tuple[int, int, int]:

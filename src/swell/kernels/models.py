@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from swell.kernels import layers
 from swell.kernels.layers import Network, Room
 from swell.kernels.layout import NotPlainError, Table
-from swell.kernels.updates import Heads
+from swell.kernels.objectives import Heads
 from swell.networks.actor_critics import ActorCritic
 from swell.networks.encoders import as_float
 from swell.networks.normalizer import ObservationNormalizer
@@ -42,6 +42,7 @@ class Part:
             raise NotPlainError
         self.takes_pixels = table.takes_pixels
         self.heads = heads
+        self._head_array = np.array(heads, np.int64)
         self.network = Network(
             np.array(table.rows, dtype=np.int64),
             np.array(table.epsilons, dtype=np.float32),
@@ -49,6 +50,8 @@ class Part:
             np.array([model.pixel_scale], dtype=np.float32),
         )
         self.widths = [int(self.network.layers[head, layers.OUTPUTS]) for head in heads]
+        self.places = table.places
+        """From where to where its weights are in the flat vector, [S, 2]."""
         self._places = [int(self.network.layers[head, layers.OUT]) for head in heads]
         self._per_sample = table.floats_per_sample
         self._observation_size = math.prod(model.shape)
@@ -76,6 +79,10 @@ class Part:
             slopes=_floats(rows * activations),
             spare=_floats(spare),
         )
+
+    def pass_through(self, numbers: np.ndarray, pixels: np.ndarray, outputs: np.ndarray) -> None:
+        """From any number of inputs to the heads' outputs [R, n], side by side."""
+        layers.pass_through(self.network, self.room, numbers, pixels, self._head_array, outputs)
 
     def outputs(self, room: Room, count: int) -> list[np.ndarray]:
         """[count, n] of each head."""
@@ -124,16 +131,9 @@ class CompiledModel:
         if torch.is_grad_enabled():
             return _Pass.apply(self.flat, self, part, observations)  # pyright: ignore[reportReturnType]
         numbers, pixels = self.inputs(observations, part)
-        room, count, at_once = part.room, observations.shape[0], part.room.inputs.shape[0]
-        results = tuple(np.empty((count, width), np.float32) for width in part.widths)
-        for start in range(0, count, at_once):
-            rows = slice(start, min(start + at_once, count))
-            size = rows.stop - start
-            room.inputs[:size], room.pixels[:size] = numbers[rows], pixels[rows]
-            layers.forward(part.network, room, size)
-            for result, outputs in zip(results, part.outputs(room, size), strict=True):
-                result[rows] = outputs
-        return tuple(map(torch.from_numpy, results))
+        outputs = np.empty((observations.shape[0], sum(part.widths)), np.float32)
+        part.pass_through(numbers, pixels, outputs)
+        return torch.from_numpy(outputs).split(part.widths, dim=1)
 
 
 class _Pass(torch.autograd.Function):
@@ -183,12 +183,17 @@ class CompiledPolicy(CompiledModel):
         super().__init__(flat, shape, dtype, network.normalizer)
         self._network = network
         self.both = self._part("policy", "value")
-        self._policy, self._value = self._part("policy"), self._part("value")
+        self.policy_part, self.value_part = self._part("policy"), self._part("value")
         self._auxiliary = None if network.auxiliary_head is None else self._part("policy", "value", "auxiliary")
         place = -1
         if network.log_std is not None:
             place = Table(flat, shape).place(network.log_std)
         self.heads = Heads(self.both.heads[0], self.both.heads[1], place, np.array(sizes, np.int64))
+
+    @property
+    def is_dual(self) -> bool:
+        """Whether the policy and the values share nothing."""
+        return self._network.value_encoder is not None
 
     def _part(self, *names: str) -> Part:
         network, table = self._network, Table(self.flat, self.shape)
@@ -211,10 +216,10 @@ class CompiledPolicy(CompiledModel):
         return self._parameters(outputs), values.squeeze(1)
 
     def policy(self, observations: Tensor) -> Tensor:
-        return self._parameters(self.outputs(observations, self._policy)[0])
+        return self._parameters(self.outputs(observations, self.policy_part)[0])
 
     def value(self, observations: Tensor) -> Tensor:
-        return self.outputs(observations, self._value)[0].squeeze(1)
+        return self.outputs(observations, self.value_part)[0].squeeze(1)
 
     def auxiliary(self, observations: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         if self._auxiliary is None:

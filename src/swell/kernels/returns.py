@@ -6,20 +6,41 @@
 import numpy as np
 
 from swell.kernels.jit import kernel
+from swell.kernels.layers import ZERO
 
 
 @kernel
-def lambda_returns(
-    rewards: np.ndarray, discounts: np.ndarray, next_values: np.ndarray, traces: np.ndarray, returns: np.ndarray
+def rollout_returns(
+    rewards: np.ndarray,
+    values: np.ndarray,
+    last_values: np.ndarray,
+    terminated: np.ndarray,
+    truncated: np.ndarray,
+    final_values: np.ndarray,
+    final_indices: np.ndarray,
+    discount: float,
+    trace_decay: float,
+    cuts_end: bool,
+    returns: np.ndarray,
 ) -> None:
-    """As `learning/targets.py`: G_t = r_t + γ_t [ (1 − λ_t) v_{t+1} + λ_t G_{t+1} ], all [T, N]."""
-    last = rewards.shape[0] - 1
-    for env in range(rewards.shape[1]):
-        following = next_values[last, env]
+    """As `learning/targets.py`: G_t = r_t + γ_t [ (1 − λ_t) v_{t+1} + λ_t G_{t+1} ], all [T, N].
+
+    `cuts_end`: a time limit counts as an end of its own, and does not bootstrap. `returns` hold the v_{t+1} first.
+    """
+    last, num_envs = rewards.shape[0] - 1, rewards.shape[1]
+    returns[:last] = values[1:]
+    returns[last] = last_values
+    for place in range(final_indices.size):
+        returns[final_indices[place] // num_envs, final_indices[place] % num_envs] = final_values[place]
+    for env in range(num_envs):
+        following = returns[last, env]
         for step in range(last, -1, -1):
-            value = next_values[step, env]
-            mixed = value + traces[step, env] * (following - value)
-            following = rewards[step, env] + discounts[step, env] * mixed
+            value = returns[step, env]
+            is_cut = truncated[step, env]
+            trace = ZERO if terminated[step, env] or is_cut else np.float32(trace_decay)
+            mixed = value + trace * (following - value)
+            bootstraps = not (terminated[step, env] or (cuts_end and is_cut))
+            following = rewards[step, env] + (np.float32(discount) * mixed if bootstraps else ZERO * mixed)
             returns[step, env] = following
 
 

@@ -11,7 +11,7 @@ from swell.kernels.acting import act_greedily, act_in_row
 from swell.kernels.classic_control import step_envs
 from swell.kernels.jit import kernel
 from swell.kernels.layers import Network, Room
-from swell.kernels.updates import Heads
+from swell.kernels.objectives import Heads
 
 
 class Envs(NamedTuple):

@@ -14,24 +14,44 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from swell.config.learners import PPOSettings
-from swell.kernels import returns as sums_over_time, updates
-from swell.kernels.lanes import make_lanes
+from swell.config.learners import PPOSettings, ReturnSettings
+from swell.kernels import halves, returns as sums_over_time, updates
+from swell.kernels.adam import STEPS, Optimizer
+from swell.kernels.halves import Half, make_meeting
+from swell.kernels.lanes import Lanes, make_lanes
+from swell.kernels.layers import Room
 from swell.kernels.models import CompiledPolicy, CompiledQNetwork, Part
-from swell.kernels.updates import Objective, Optimizer, PolicyRows, QRows
+from swell.kernels.objectives import POLICY_LOSS, SUMS, Heads, Objective, PolicyRows, QRows
 from swell.learning.optimize import FlatAdam, StepTaken, require_finite, shuffled
 from swell.learning.policy_batch import PolicyBatch
+from swell.types import Rollout
 
 MEANS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
 FEWEST_ROWS_OF_A_LANE = 48
 """Of a minibatch, for each thread: with fewer, handing weights and gradients over takes as long as it saves."""
+FEWEST_ROWS_OF_HALVES = 16
+"""Of a minibatch whose policy and values are two threads' work: all that is handed over is a norm."""
 
 
-def lambda_returns(rewards: Tensor, discounts: Tensor, next_values: Tensor, traces: Tensor) -> Tensor:
-    """As `targets.lambda_returns`."""
+def bootstrapped_returns(
+    rollout: Rollout,
+    rewards: Tensor,
+    values: Tensor,
+    last_values: Tensor,
+    final_values: Tensor,
+    settings: ReturnSettings,
+) -> Tensor:
+    """As in `targets`."""
     result = torch.empty(rewards.shape)
-    given = [numbers.contiguous().numpy() for numbers in (rewards, discounts, next_values, traces)]
-    sums_over_time.lambda_returns(given[0], given[1], given[2], given[3], result.numpy())
+    sums_over_time.rollout_returns(
+        *(numbers.contiguous().numpy() for numbers in (rewards, values, last_values)),
+        *(flags.numpy() for flags in (rollout.terminated, rollout.truncated)),
+        *(numbers.contiguous().numpy() for numbers in (final_values, rollout.final_indices)),
+        settings.discount,
+        settings.trace_decay,
+        settings.truncation_is_termination,
+        result.numpy(),
+    )
     return result
 
 
@@ -93,24 +113,23 @@ class Crew:
     """The threads of a learner's gradient steps: this one, and helpers that are started when first needed."""
 
     def __init__(self, part: Part, threads: int) -> None:
+        """`part` is what a helper passes through."""
         self._part = part
-        self._threads = threads if sys.platform != "win32" else 1  # which has no sched_yield
-        self._helpers: list[tuple[Helper, Any]] = []
-        self._rest = np.array([0, 1])
+        self.threads = threads if sys.platform != "win32" else 1  # which has no sched_yield
+        self._helpers: list[tuple[int, Helper, Room]] = []
+        self.rest = np.array([0, 1])
+        """As in `Lanes`."""
 
     def lanes_for(self, rows: int) -> int:
         """Of a minibatch of so many rows. Another number of lanes rounds otherwise, whoever does the work."""
-        return max(1, min(self._threads, rows // FEWEST_ROWS_OF_A_LANE))
+        return max(1, min(self.threads, rows // FEWEST_ROWS_OF_A_LANE))
 
-    def make_lanes(self, count: int, sums: int) -> Any:
-        return make_lanes(count, self._part.network.weights.size, sums, self._rest)
-
-    def call(self, lanes: int, function: Callable[..., Any], *arguments: Any) -> None:
-        """Has helpers call `function(network, room, …, lane)` for all lanes but the first."""
-        while len(self._helpers) < lanes - 1:
-            self._helpers.append((Helper(), self._part.make_room(self._part.room.inputs.shape[0])))
-        for lane, (helper, room) in enumerate(self._helpers[: lanes - 1], start=1):
-            helper.call(function, self._part.network, room, *arguments, lane)
+    def helpers(self, count: int) -> list[tuple[int, Helper, Room]]:
+        """So many of them, each with the number of its lane and room for a pass."""
+        while len(self._helpers) < count:
+            room = self._part.make_room(self._part.room.inputs.shape[0])
+            self._helpers.append((len(self._helpers) + 1, Helper(), room))
+        return self._helpers[:count]
 
 
 class FusedPasses:
@@ -138,16 +157,19 @@ class FusedPasses:
         orders = np.stack([shuffled(indices, minibatches, self._generator).numpy() for _ in range(epochs)])
         ends = ends_of(orders.shape[1], min(minibatches, orders.shape[1]))
         losses, norms = np.empty(epochs * len(ends)), np.empty(epochs * len(ends))
-        lanes = self._crew.make_lanes(self._crew.lanes_for(int(ends[0])), updates.SUMS)
-        taken = self._call(lanes, orders, ends, losses, norms)
-        self._adam.steps = self._optimizer.numbers[updates.STEPS]
+        taken = self._call(orders, ends, losses, norms)
+        self._adam.steps = self._optimizer.numbers[STEPS]
         learner.gradient_steps += taken
         if taken < len(losses):
             require_finite(losses[taken], norms[taken])
         return [StepTaken(loss, norm) for loss, norm in zip(losses.tolist(), norms.tolist(), strict=True)]
 
-    def _call(self, lanes: Any, orders: np.ndarray, ends: np.ndarray, losses: np.ndarray, norms: np.ndarray) -> int:
+    def _call(self, orders: np.ndarray, ends: np.ndarray, losses: np.ndarray, norms: np.ndarray) -> int:
         raise NotImplementedError
+
+    def _lanes(self, ends: np.ndarray) -> Lanes:
+        size = self._optimizer.mean.size
+        return make_lanes(self._crew.lanes_for(int(ends[0])), size, SUMS, self._crew.rest)
 
 
 class QPasses(FusedPasses):
@@ -166,10 +188,11 @@ class QPasses(FusedPasses):
         self._part, self._coefficient = model.part, coefficient
         self._rows = QRows(*model.inputs(states, model.part), actions.numpy(), targets.numpy())
 
-    def _call(self, lanes: Any, orders: np.ndarray, ends: np.ndarray, losses: np.ndarray, norms: np.ndarray) -> int:
-        part = self._part
+    def _call(self, orders: np.ndarray, ends: np.ndarray, losses: np.ndarray, norms: np.ndarray) -> int:
+        part, lanes = self._part, self._lanes(ends)
         head, data = part.heads[0], (self._rows, self._coefficient, lanes, orders, ends)
-        self._crew.call(len(lanes.gradients), updates.help_q_passes, head, *data)
+        for lane, helper, room in self._crew.helpers(len(lanes.gradients) - 1):
+            helper.call(updates.help_q_passes, part.network, room, head, *data, lane)
         return updates.q_passes(part.network, part.room, head, self._optimizer, *data, losses, norms)
 
 
@@ -188,7 +211,7 @@ class ClippedPolicyPasses(FusedPasses):
     ) -> None:
         super().__init__(*optimizer)
         self._model, self._size = model, batch.size
-        self._sums = np.zeros(updates.SUMS)
+        self._sums = np.zeros(SUMS)
         count, actions = batch.states.shape[0], batch.actions.contiguous().numpy()
         is_continuous = model.heads.log_std >= 0
         self._rows = PolicyRows(
@@ -211,12 +234,38 @@ class ClippedPolicyPasses(FusedPasses):
     @property
     def means(self) -> dict[str, float]:
         """Over the samples of the last pass."""
-        return dict(zip(MEANS, (self._sums[updates.POLICY_LOSS :] / self._size).tolist(), strict=True))
+        return dict(zip(MEANS, (self._sums[POLICY_LOSS:] / self._size).tolist(), strict=True))
 
-    def _call(self, lanes: Any, orders: np.ndarray, ends: np.ndarray, losses: np.ndarray, norms: np.ndarray) -> int:
-        part, heads = self._model.both, self._model.heads
+    def _call(self, orders: np.ndarray, ends: np.ndarray, losses: np.ndarray, norms: np.ndarray) -> int:
+        call = self._call_halves if self._model.is_dual else self._call_lanes
+        return call(orders, ends, losses, norms)
+
+    def _call_lanes(self, orders: np.ndarray, ends: np.ndarray, losses: np.ndarray, norms: np.ndarray) -> int:
+        part, heads, lanes = self._model.both, self._model.heads, self._lanes(ends)
         data = (self._rows, self._objective, lanes, orders, ends)
-        self._crew.call(len(lanes.gradients), updates.help_policy_passes, heads, *data)
+        for lane, helper, room in self._crew.helpers(len(lanes.gradients) - 1):
+            helper.call(updates.help_policy_passes, part.network, room, heads, *data, lane)
         taken = updates.policy_passes(part.network, part.room, heads, self._optimizer, *data, losses, norms)
         self._sums = lanes.sums[0]
         return taken
+
+    def _call_halves(self, orders: np.ndarray, ends: np.ndarray, losses: np.ndarray, norms: np.ndarray) -> int:
+        model, rest = self._model, self._crew.rest
+        policy, value = model.policy_part, model.value_part
+        threads = min(2, self._crew.threads) if ends[0] >= FEWEST_ROWS_OF_HALVES else 1
+        meeting = make_meeting(self._optimizer.mean.size, len(losses), rest)
+        data = (self._optimizer, self._rows, self._objective, meeting, orders, ends)
+        for _, helper, room in self._crew.helpers(threads - 1):
+            helper.call(halves.help_dual_passes, half_of(model, value), room, *data)
+        ours = (half_of(model, policy), half_of(model, value), policy.room, value.room)
+        taken = halves.dual_passes(*ours, *data, threads, losses, norms)
+        self._sums = meeting.sums.sum(axis=0)
+        return taken
+
+
+def half_of(model: CompiledPolicy, part: Part) -> Half:
+    """The policy or the values of a model in which they share nothing."""
+    places, heads = part.places, Heads(part.heads[0], part.heads[0], model.heads.log_std, model.heads.sizes)
+    if part is model.policy_part and heads.log_std >= 0:
+        places = np.append(places, [[heads.log_std, heads.log_std + part.widths[0]]], axis=0)
+    return Half(part.network, heads, places)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from swell.config.learners import StalenessMode
@@ -57,11 +58,13 @@ class PolicyBatch:
 
     def report(self) -> dict[str, float]:
         """What the values were worth."""
-        values, returns = self.values[self.indices], self.returns[self.indices]
+        values, returns = self.values, self.returns
+        if self.size < values.shape[0]:
+            values, returns = values[self.indices], returns[self.indices]
         return {"value_mean": values.mean().item(), "explained_variance": explained_variance(values, returns)}
 
 
 def explained_variance(values: Tensor, returns: Tensor) -> float:
     """1 − Var(R − V) / Var(R): 1 for perfect values, 0 for a constant, negative for worse; 0 if all returns agree."""
-    variance = returns.var(correction=0)
-    return (1.0 - (returns - values).var(correction=0) / variance).item() if variance > 0 else 0.0
+    unexplained, variance = torch.stack((returns - values, returns)).var(dim=1, correction=0).tolist()
+    return 1.0 - unexplained / variance if variance > 0 else 0.0

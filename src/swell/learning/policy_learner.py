@@ -95,9 +95,9 @@ class PolicyLearner(Generic[SettingsKind]):
         self.optimizer = self.make_adam()
         self._sum_over_time = self._reward_normalizer = sum_rewards = None
         if self.kernel is not None:
-            from swell.learning.fused import lambda_returns, running_sums as sum_rewards
+            from swell.learning.fused import bootstrapped_returns, running_sums as sum_rewards
 
-            self._sum_over_time = lambda_returns
+            self._sum_over_time = bootstrapped_returns
         if self.settings.normalize_rewards:
             self._reward_normalizer = RewardNormalizer(self.settings.discount, sum_rewards)
         self._exploration = Generator().manual_seed(derive_seed(seed, "learner"))
@@ -155,11 +155,15 @@ class PolicyLearner(Generic[SettingsKind]):
     @torch.no_grad()
     def parameters(self, observations: Tensor) -> Tensor:
         """[B, P] of the policy's distributions."""
+        if self.kernel is not None:  # has parts of its own
+            return self.kernel.policy(observations)
         return torch.cat([self.model.policy(part) for part in observations.split(self.settings.micro_batch_size)])
 
     @torch.no_grad()
     def values(self, observations: Tensor) -> Tensor:
         """[B] of the states' values."""
+        if self.kernel is not None:
+            return self.kernel.value(observations)
         return torch.cat([self.model.value(part) for part in observations.split(self.settings.micro_batch_size)])
 
     def prepare(self, rollout: Rollout) -> PolicyBatch:

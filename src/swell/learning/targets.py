@@ -8,8 +8,8 @@ from torch import Tensor
 from swell.config.learners import ReturnSettings
 from swell.types import Rollout
 
-SumOverTime = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-"""`lambda_returns`, or a kernel that does the same."""
+SumOverTime = Callable[[Rollout, Tensor, Tensor, Tensor, Tensor, ReturnSettings], Tensor]
+"""`bootstrapped_returns`, or a kernel that does the same."""
 
 
 @torch.no_grad()
@@ -26,15 +26,30 @@ def rollout_returns(
     `rewards` and `values` are [T, N], those of the states that were acted on; `value_of` says the value of observations
     [B, ...]. A time limit bootstraps from the observation it cut off; termination does not bootstrap.
     """
+    finals = rollout.final_observations
+    final_values = value_of(finals) if finals.shape[0] else torch.empty(0, device=finals.device)
+    last_values = value_of(rollout.observations[-1])
+    return (sum_over_time or bootstrapped_returns)(rollout, rewards, values, last_values, final_values, settings)
+
+
+def bootstrapped_returns(
+    rollout: Rollout,
+    rewards: Tensor,
+    values: Tensor,
+    last_values: Tensor,
+    final_values: Tensor,
+    settings: ReturnSettings,
+) -> Tensor:
+    """λ-returns [T, N], where the values of all states are known: `last_values` [N] of those that the rollout led to,
+    `final_values` [K] of those that a time limit cut off.
+    """
     terminated = rollout.terminated
     if settings.truncation_is_termination:
         terminated = terminated | rollout.truncated
-    finals = rollout.final_observations
-    final_values = value_of(finals) if finals.shape[0] else torch.empty(0, device=finals.device)
-    next_values = successor_values(values, value_of(rollout.observations[-1]), final_values, rollout.final_indices)
-    discounts = settings.discount * (~terminated).float()
-    traces = settings.trace_decay * (~(rollout.terminated | rollout.truncated)).float()
-    return (sum_over_time or lambda_returns)(rewards, discounts, next_values, traces)
+    next_values = successor_values(values, last_values, final_values, rollout.final_indices)
+    discounts = settings.discount * (~terminated).to(rewards.dtype)
+    traces = settings.trace_decay * (~(rollout.terminated | rollout.truncated)).to(rewards.dtype)
+    return lambda_returns(rewards, discounts, next_values, traces)
 
 
 def lambda_returns(rewards: Tensor, discounts: Tensor, next_values: Tensor, traces: Tensor) -> Tensor:

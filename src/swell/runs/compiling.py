@@ -21,7 +21,7 @@ ACTS_PER_STEP = 6
 """So many times acting gain as much as one gradient step does."""
 MAIN_KERNELS = (
     *("updates.q_passes", "updates.help_q_passes", "updates.policy_passes", "updates.help_policy_passes"),
-    *("layers.backward", "rollouts.policy_rollout"),
+    *("halves.dual_passes", "halves.help_dual_passes", "layers.backward", "rollouts.policy_rollout"),
 )
 """Where these are, all are."""
 SMALL_RUNS = (
@@ -29,6 +29,7 @@ SMALL_RUNS = (
     {"algorithm": "pqn", "backend": "compiled"},
     {"algorithm": "ppo", "backend": "gymnasium", "normalize_rewards": True},
     {"algorithm": "ppo", "backend": "compiled"},
+    {"algorithm": "ppo", "backend": "compiled", "architecture": "shared"},
     {"algorithm": "ppo-ewma", "backend": "gymnasium"},
 )
 """Between them they call every kernel, with every set of types that it has."""
