@@ -30,7 +30,10 @@ CLASSIC_PQN: dict[str, dict[str, Any]] = {
     "LunarLander": {"total_env_steps": 500_000, "minibatch_rule": "count", "minibatches": 32},
 }
 CLASSIC_PPO: dict[str, dict[str, Any]] = {
-    "LunarLander": LANDER_PPO,
+    "LunarLander": {
+        **{**LANDER_PPO, **NORMALIZED, "horizon": 256, "min_horizon": 128, "max_horizon": 1024},
+        **{"epochs": 10, "minibatches": 32, "learning_rate": 3e-4},
+    },
     "LunarLanderContinuous": LANDER_PPO,
     "MountainCar": {**NORMALIZED, "total_env_steps": 500_000, "discount": 0.999},
     "MountainCarContinuous": {**NORMALIZED, "discount": 0.999},

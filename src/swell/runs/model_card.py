@@ -3,12 +3,12 @@
 import dataclasses
 import json
 import platform
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from swell import __version__
 from swell.config.run_config import RunConfig
 from swell.runs.agent import Policy
 from swell.runs.run_directory import read_json
@@ -44,7 +44,7 @@ def model_card(policy: Policy, directory: Path, format: str, file: str, check: d
         "outputs": "Q-values" if config.algorithm == "pqn" else "parameters of the distribution of actions",
         "normalisation": _normalisation(policy),
         "checked": f"{check['agreeing']} of {check['observations']} actions on made-up observations are the policy's",
-        "made with": f"swell {__version__}, torch {torch.__version__}, Python {platform.python_version()}",
+        "made with": f"swell {metadata.version('swell-rl')}, torch {torch.__version__}, {platform.python_version()}",
     }
     table = "\n".join(f"| {name} | {text} |" for name, text in rows.items())
     use = USE[format].format(file=file, sizes=", ".join(map(str, shape)), dtype=dtype)
