@@ -2,16 +2,17 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help train test test-llm test-portable test-slow lint check bench format docs docs-serve clean
+.PHONY: help train test test-llm test-plugins test-portable test-slow lint check bench format docs docs-serve clean
 
 help:
 	@echo "make train      set up and train PQN with an adaptive batch on CartPole-v1 until it is solved, with a report"
-	@echo "make test       set up everything and run the tests, but for those of language models"
+	@echo "make test       set up everything and run the tests, but for the two kinds below"
 	@echo "make test-llm   those of language models, which take TRL some minutes of their own"
+	@echo "make test-plugins  those of Stable-Baselines3 and Tianshou with a batch that moves"
 	@echo "make test-portable  those of numbers and of learning, under older instruction sets of the processor"
 	@echo "make test-slow  the long evidence: hundreds of kills, learning on several seeds"
 	@echo "make lint       format, lint and types"
-	@echo "make check      make lint, make test and make test-llm"
+	@echo "make check      make lint, make test, make test-llm and make test-plugins"
 	@echo "make bench      speed and memory beside others and beside the limit, into docs/results/speed.md; 15 minutes"
 	@echo "make format     apply the formatter"
 	@echo "make docs       the documentation as a site, into site/; a broken link is an error"
@@ -42,10 +43,13 @@ train: .venv/ready
 
 # -rfEs: what failed and what was skipped, and why, in a line each at the end.
 test: .venv/ready-to-test
-	$(BIN)/python -m pytest -n 2 -m "not slow" -rfEs --ignore=tests/llm
+	$(BIN)/python -m pytest -n 2 -m "not slow" -rfEs --ignore=tests/llm --ignore=tests/plugins
 
 test-llm: .venv/ready-to-test
 	$(BIN)/python -m pytest -n 2 -m "not slow" -rfEs tests/llm
+
+test-plugins: .venv/ready-to-test
+	$(BIN)/python -m pytest -n 2 -m "not slow" -rfEs tests/plugins
 
 # With the oldest instruction set of torch and oneDNN, and with that of most processors; `make test` has all of this one's.
 test-portable: .venv/ready-to-test
@@ -64,7 +68,7 @@ lint: .venv/ready-to-test
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 
-check: lint test test-llm
+check: lint test test-llm test-plugins
 
 # BENCH="--only atari" and the like go to the benchmark; `python -m benchmarks.speed --help` lists its options.
 bench: .venv/ready-to-bench

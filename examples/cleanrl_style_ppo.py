@@ -75,13 +75,7 @@ def train(
     inputs, num_actions = int(np.prod(envs.single_observation_space.shape)), int(envs.single_action_space.n)
     agent = Agent(inputs, num_actions)
     optimizer = torch.optim.Adam(agent.parameters(), learning_rate, eps=1e-5)
-    controller = swell.BatchController(  # swell
-        min_horizon=32,
-        max_horizon=4 * num_steps,
-        calm_reading=0.003,
-        volatile_reading=0.03,
-        smoothing=0.3,  # swell
-    )  # swell
+    controller = swell.BatchController(min_horizon=32, max_horizon=4 * num_steps, smoothing=0.3)  # swell
     longest = 4 * num_steps if adaptive else num_steps  # swell
     shape = (longest, num_envs)
     observations = torch.zeros(*shape, inputs)

@@ -15,28 +15,32 @@ MODULES = {
 ALLOWED = {
     "errors": set(),
     "types": set(),
+    "ranks": {"errors"},
     "config": {"errors"},
     "envs": {"config", "errors", "kernels"},
-    "batch": {"config", "errors", "types"},
-    "networks": {"config", "errors", "types"},
-    "kernels": {"errors", "networks"},
-    "learning": {"batch", "config", "errors", "kernels", "networks", "types"},
-    "algorithms": {"batch", "config", "errors", "kernels", "learning", "networks", "types"},
-    "collect": {"envs", "errors", "kernels", "types"},
-    "measurement": {"config", "learning", "types"},
+    "batch": {"config", "errors", "ranks", "types"},
+    "networks": {"config", "errors", "ranks", "types"},
+    "kernels": {"errors", "networks", "ranks"},
+    "learning": {"batch", "config", "errors", "kernels", "networks", "ranks", "types"},
+    "algorithms": {"batch", "config", "errors", "kernels", "learning", "networks", "ranks", "types"},
+    "collect": {"envs", "errors", "kernels", "ranks", "types"},
+    "measurement": {"config", "learning", "ranks", "types"},
     "loop": {"collect", "measurement", "types"},
-    "presets": {"config", "envs", "errors"},
-    "memory": {"batch", "config", "envs", "errors", "measurement", "types"},
+    "preset_files": {"config", "errors"},
+    "presets": {"config", "envs", "errors", "preset_files"},
+    "memory": {"batch", "config", "envs", "errors", "measurement", "ranks", "types"},
     "display": {"envs", "errors"},
     "runs": {
         *("algorithms", "batch", "collect", "config", "display", "envs", "errors", "kernels", "learning", "loop"),
         "measurement",
-        *("memory", "networks", "presets", "types"),
+        *("memory", "networks", "presets", "ranks", "types"),
     },
     "report": {"", "config", "display", "envs", "errors", "presets", "runs"},
-    "bench": {"", "batch", "config", "display", "envs", "errors", "presets", "report", "runs"},
+    "bench": {"", "batch", "config", "display", "envs", "errors", "preset_files", "presets", "report", "runs"},
+    "sweep": {"bench", "config", "display", "envs", "errors", "presets", "runs"},
     "llm": {"batch", "config", "display", "errors", "learning", "memory", "report", "runs"},
-    "cli": {"batch", "bench", "config", "display", "errors", "llm", "presets", "report", "runs"},
+    "plugins": {"batch", "errors", "learning", "types"},
+    "cli": {"batch", "bench", "config", "display", "errors", "llm", "presets", "ranks", "report", "runs", "sweep"},
 }
 """A row a package: what it may import of ours, beside itself."""
 
@@ -46,7 +50,8 @@ def imports_of(path):
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "swell":
-            found.add(node.module.removeprefix("swell").lstrip("."))
+            module = node.module.removeprefix("swell").lstrip(".")
+            found |= {module} if module else {alias.name if alias.name in MODULES else "" for alias in node.names}
         elif isinstance(node, ast.Import):
             found |= {alias.name.removeprefix("swell.") for alias in node.names if alias.name.startswith("swell.")}
     return found

@@ -1,4 +1,4 @@
-"""The command line: train, resume, evaluate, export, bench, report, presets, scale, llm. Heavy imports wait."""
+"""The command line: train, resume, evaluate, export, bench, sweep, report, presets, scale, llm."""
 
 import os
 import shutil
@@ -16,9 +16,10 @@ from swell.config.options import GROUPS, Option, options, sentences
 from swell.config.own_envs import is_assignment, kwargs_of
 from swell.config.run_config import RunConfig, require_read
 from swell.config.validation import ChoiceOrImport
-from swell.errors import ConfigError, SwellError
+from swell.errors import ConfigError, SwellError, is_said_elsewhere
 from swell.presets import describe_presets, preset_config
 from swell.report.command import Report, report
+from swell.sweep.command import Sweep, sweep
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,19 @@ class Train:
     """Run directory; by default runs/<env>-<algorithm>-<scaler>-s<seed>. One that holds a run is never overwritten."""
     new: bool = False
     """Take the next free name (…-2, …-3) where the run directory is in use."""
+    processes: int = 1
+    """Processes of this machine that share the run, each with a part of the envs; under torchrun it says how many. Pays
+    for images, see docs/processes.md."""
+    on: Literal["local", "ray"] = "local"
+    """Where the processes run: on this machine, or on a Ray cluster that shares the run directory."""
+    workers: int = 2
+    """Ray: processes that share the run."""
+    cpus_per_worker: float = 1.0
+    """Ray: CPUs that it reserves for each."""
+    gpus_per_worker: float = 0.0
+    """Ray: GPUs that it reserves for each; 0 or 1."""
+    address: str | None = None
+    """Ray: address of the cluster, such as `auto` or `ray://head:10001`; by default a Ray of this machine alone."""
     report: bool = False
     """Also write report.html into the run directory at the end."""
     quiet: bool = False
@@ -52,6 +66,8 @@ class Resume:
     """New total of env steps, to go on for longer than first asked; never fewer than are done."""
     set: tuple[str, ...] = ()
     """Options to change from now on, as `learning_rate=1e-4 epochs=4`; docs/configuration.md says which can be."""
+    processes: int = 1
+    """Processes of this machine that share the run; with another number than before, unfinished episodes start anew."""
     quiet: bool = False
     """Print only the report at the end."""
     debug: bool = False
@@ -125,7 +141,7 @@ class Compile:
     """Compile the kernels of small networks, once for this machine; a long run does so by itself."""
 
 
-Command = Train | Resume | Evaluate | Export | Presets | Scale | Bench | Report | Compile | Llm
+Command = Train | Resume | Evaluate | Export | Presets | Scale | Bench | Sweep | Report | Compile | Llm
 
 NO_ENV = "ENV"
 """Stands in for an env that the command line does not name."""
@@ -204,6 +220,8 @@ def execute(command: Command) -> None:
         export(command)
     elif isinstance(command, Bench):
         bench(command)
+    elif isinstance(command, Sweep):
+        sweep(command)
     elif isinstance(command, Report):
         report(command)
     elif isinstance(command, Compile):
@@ -244,20 +262,62 @@ def scale(command: Scale) -> None:
 
 
 def train_or_resume(command: Train | Resume) -> None:
+    from swell import ranks  # imports torch
     from swell.display.console import patient_console, say
-    from swell.runs.start import resume, run  # imports torch
+    from swell.runs import launch
+    from swell.runs.start import begin_or_continue, resume, run
 
+    launch.require_possible(command.processes, isinstance(command, Train) and command.new)
     if isinstance(command, Train):
-        summary = run(command.config, command.out, new=command.new, quiet=command.quiet)
+        require_own_options(command)
+    if isinstance(command, Train) and command.on == "ray":
+        from swell.runs.ray_train import train_on_ray
+
+        each = (command.workers, command.cpus_per_worker, command.gpus_per_worker)
+        summary = train_on_ray(command.config, command.out, command.new, command.address, *each)
+    elif isinstance(command, Train) and command.processes > 1:
+        where = (command.out, command.new, command.quiet)
+        summary = launch.train_in_processes(command.config, *where, command.processes)
+    elif isinstance(command, Resume) and command.processes > 1:
+        if command.set:
+            raise ConfigError(f"set is for one process, got --processes {command.processes}; resume once without it")
+        summary = launch.resume_in_processes(command.directory, command.steps, command.quiet, command.processes)
     else:
-        wrong = [word for word in command.set if not is_assignment(word)]
-        if wrong:
-            raise ConfigError(*(f"set must be option=value, got {word!r}" for word in wrong))
-        changes = {name.replace("-", "_"): value for name, value in kwargs_of(command.set).items()}
-        summary = resume(command.directory, total_env_steps=command.steps, quiet=command.quiet, **changes)
+        with ranks.join():
+            if isinstance(command, Resume):
+                summary = resume(
+                    command.directory, total_env_steps=command.steps, quiet=command.quiet, **_changes(command)
+                )
+            elif ranks.is_launched():
+                summary = begin_or_continue(command.config, command.out, quiet=command.quiet)
+            else:
+                summary = run(command.config, command.out, new=command.new, quiet=command.quiet)
+            if not ranks.is_first():
+                return
     say(_report(summary), patient_console())
     if isinstance(command, Train) and command.report:
         report(Report((Path(summary["directory"]),)))
+
+
+def require_own_options(command: Train) -> None:
+    """An option of Ray is not for processes of this machine, nor the other way round."""
+    unread = ("processes",) if command.on == "ray" else ("workers", "cpus_per_worker", "gpus_per_worker", "address")
+    defaults = {field.name: field.default for field in fields(Train)}
+    faults = [
+        f"{name} is not read with --on {command.on}, got {getattr(command, name)}"
+        for name in unread
+        if getattr(command, name) != defaults[name]
+    ]
+    if faults:
+        raise ConfigError(*faults)
+
+
+def _changes(command: Resume) -> dict[str, Any]:
+    """What `--set` asks for."""
+    wrong = [word for word in command.set if not is_assignment(word)]
+    if wrong:
+        raise ConfigError(*(f"set must be option=value, got {word!r}" for word in wrong))
+    return {name.replace("-", "_"): value for name, value in kwargs_of(command.set).items()}
 
 
 def evaluate(command: Evaluate) -> None:
@@ -368,6 +428,7 @@ def _parse_with(arguments: list[str], command: TrainCommand) -> Command | Draft:
         Annotated[Evaluate, tyro.conf.subcommand("evaluate")],
         Annotated[Export, tyro.conf.subcommand("export")],
         Annotated[Bench, tyro.conf.subcommand("bench")],
+        Annotated[Sweep, tyro.conf.subcommand("sweep")],
         Annotated[Report, tyro.conf.subcommand("report")],
         Annotated[Presets, tyro.conf.subcommand("presets")],
         Annotated[Scale, tyro.conf.subcommand("scale")],
@@ -387,8 +448,10 @@ def _parse_with(arguments: list[str], command: TrainCommand) -> Command | Draft:
 def _fail(error: BaseException, exit_code: int, arguments: list[str]) -> NoReturn:
     if "--debug" in arguments:
         traceback.print_exception(error)
+    if is_said_elsewhere(error):
+        sys.exit(exit_code)
     lines = str(error).splitlines() or [type(error).__name__]
-    if exit_code == 1:
+    if exit_code == 1 and not isinstance(error, SwellError):
         lines = [f"unexpected {type(error).__name__}: {lines[0]}; --debug shows the traceback"]
     for line in lines:
         print(f"swell: {line}", file=sys.stderr)

@@ -1,10 +1,14 @@
 """The ways a run can end badly; each knows its exit code and says what to do in one line."""
 
+import os
+
 
 class SwellError(Exception):
     """Base of every error that is shown to a user as one line, without a traceback."""
 
     exit_code = 1
+    is_everyones = False
+    """Whether all processes of a run raise it at the same moment."""
 
 
 class ConfigError(SwellError):
@@ -25,6 +29,7 @@ class DivergedError(SwellError):
     """A loss or a gradient stopped being a finite number."""
 
     exit_code = 3
+    is_everyones = True
 
 
 class EnvironmentFailedError(SwellError):
@@ -43,3 +48,33 @@ class OutOfMemoryError(SwellError):
     """The run does not fit into this machine's memory."""
 
     exit_code = 6
+
+
+class LostProcessError(SwellError):
+    """Another process of the run died, so this one cannot go on; started again, they continue together."""
+
+    exit_code = 7
+
+
+class OtherProcessError(SwellError):
+    """Another process of the run says why it ends; this one only ends with it."""
+
+    is_everyones = True
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__("another process of the run failed")
+        self.exit_code = exit_code
+
+
+class ProcessesDifferError(SwellError):
+    """The processes of a run no longer have the same weights."""
+
+    exit_code = 8
+    is_everyones = True
+
+
+def is_said_elsewhere(error: BaseException) -> bool:
+    """Whether another process of the run prints this error, so that it is read once."""
+    if isinstance(error, OtherProcessError):
+        return True
+    return os.environ.get("RANK", "0") != "0" and getattr(type(error), "is_everyones", False)

@@ -1,7 +1,7 @@
 """The measuring stage of the loop: on which states a signal looks at the policy, and when."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,8 @@ from torch import Generator, Tensor
 
 from swell.config.batch import MeasureUnit, Window
 from swell.learning.schedules import Every
-from swell.types import GradientProbe, Learner, PolicyView, Rollout, Signal
+from swell.ranks import everyones, is_alone, shared_samples
+from swell.types import DistributionKind, GradientProbe, Learner, PolicyView, Rollout, Signal
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,37 @@ class Probe:
 
     states: Tensor
     actions: Tensor
+    is_own: Tensor | None = None
+    """Where several processes share a probe: which of its states are these."""
+
+    def view(self, learner: Learner) -> PolicyView:
+        """What the learner's policy says on the states of all processes, in the order in which they were chosen."""
+        if self.is_own is None:
+            return learner.view(self.states, self.actions)
+        view = learner.view(self.states, self.actions) if self.states.shape[0] else None
+        views = [(is_own, seen) for is_own, seen in everyones((self.is_own, view)) if seen is not None]
+        kind = None if view is None else view.kind
+        return put_together(views, kind or next(seen.kind for _, seen in views))
+
+
+def put_together(views: Sequence[tuple[Tensor, PolicyView]], kind: DistributionKind | None) -> PolicyView:
+    """One view of the states of several; each comes with which of them it saw."""
+
+    def whole(parts: Sequence[tuple[Tensor, Tensor | None]]) -> Tensor | None:
+        known = [(is_own, part) for is_own, part in parts if part is not None]
+        if not known:
+            return None
+        is_own, part = known[0]
+        rows = part.new_empty((is_own.shape[0], *part.shape[1:]))
+        for is_own, part in known:
+            rows[is_own] = part
+        return rows
+
+    greedy_actions = whole([(is_own, view.greedy_actions) for is_own, view in views])
+    assert greedy_actions is not None
+    parameters = whole([(is_own, view.parameters) for is_own, view in views])
+    log_probs = whole([(is_own, view.log_probs) for is_own, view in views])
+    return PolicyView(greedy_actions, parameters, kind, log_probs)
 
 
 Before = tuple[Probe, Callable[[], float | None] | None]
@@ -82,15 +114,16 @@ class Measurement:
         if self._kept is not None:
             old_probe, old_view = self._kept
             reading = self.signal.watch(_PolicyOnProbe(learner, old_probe, seen=old_view))()
-        self._kept = probe, learner.view(probe.states, probe.actions)
+        self._kept = probe, probe.view(learner)
         return reading
 
     def _choose(self, rollout: Rollout) -> Probe:
-        indices = rollout.valid_indices
+        indices, shares = shared_samples(rollout.valid)
         order = torch.randperm(indices.shape[0], generator=self._generator)[: self._probe_states]
         chosen = indices[order.to(indices.device)]
-        actions = rollout.recorded.get("sampled_actions", rollout.actions)
-        return Probe(rollout.states[chosen], actions.flatten(0, 1)[chosen])
+        actions = rollout.recorded.get("sampled_actions", rollout.actions).flatten(0, 1)
+        rows = shares.own(chosen)
+        return Probe(rollout.states[rows], actions[rows], None if is_alone() else shares.are_own(chosen))
 
     def state_dict(self) -> dict[str, Any]:
         kept = None
@@ -102,6 +135,7 @@ class Measurement:
                 "greedy_actions": view.greedy_actions,
                 "parameters": view.parameters,
                 "log_probs": view.log_probs,
+                **({} if probe.is_own is None else {"is_own": probe.is_own}),
             }
         return {
             "cadence": self._cadence.state_dict(),
@@ -121,7 +155,7 @@ class Measurement:
             kept: dict[str, Any] = {
                 name: None if value is None else value.to(self._device) for name, value in state["kept"].items()
             }
-            probe = Probe(kept["states"], kept["actions"])
+            probe = Probe(kept["states"], kept["actions"], kept.get("is_own"))
             # Signals ask the newer view what kind of distribution it is, which never changes in a run.
             view = PolicyView(kept["greedy_actions"], kept["parameters"], log_probs=kept["log_probs"])
             self._kept = probe, view
@@ -141,7 +175,7 @@ class _PolicyOnProbe:
 
     def view(self) -> PolicyView:
         seen, self._seen = self._seen, None
-        return self._learner.view(self._probe.states, self._probe.actions) if seen is None else seen
+        return self._probe.view(self._learner) if seen is None else seen
 
     def gradient_probe(self) -> GradientProbe:
         assert self._rollout is not None  # RunConfig has no interval for signals of gradients

@@ -1,16 +1,18 @@
 """Named recipes: functions from an env id to a RunConfig. `swell presets` shows the first line of each."""
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 from swell.config.own_envs import env_name
-from swell.config.run_config import RunConfig, changed
+from swell.config.run_config import ALGORITHMS, RunConfig, changed
 from swell.config.runs import Algorithm
 from swell.config.validation import did_you_mean
 from swell.envs.ids import env_family
 from swell.errors import ConfigError
+from swell.preset_files import NOT_IN_FILES, is_preset_file, read_preset_file, write_preset_file
 
 LANDER_PPO: dict[str, Any] = {
     "total_env_steps": 1_000_000,
@@ -367,12 +369,31 @@ def ess(env: str) -> RunConfig:
 
 
 def preset_config(name: str, env: str, algorithm: Algorithm = "pqn") -> RunConfig:
-    """The config of a preset; `auto` goes by the algorithm and the kind of env."""
+    """The config of a preset, or of a preset file; `auto` goes by the algorithm and the kind of env."""
     if name == "auto":
         return _usual_preset(env, algorithm)
+    if is_preset_file(name):
+        return _config_of_file(name, env, algorithm)
     if name not in PRESETS:
-        raise ConfigError(f"unknown preset {name}{did_you_mean(name, list(PRESETS))} (`swell presets` lists them)")
+        raise ConfigError(_unknown(name))
     return PRESETS[name](env)
+
+
+def _unknown(name: str) -> str:
+    lists = "`swell presets` lists them; a file of your own ends in .toml"
+    return f"unknown preset {name}{did_you_mean(name, list(PRESETS))} ({lists})"
+
+
+def write_preset(path: str | Path, config: RunConfig, remarks: Sequence[str] = ()) -> None:
+    """Writes a preset file that makes this config again, whatever the seed: the recipe it came from, and what differs.
+
+    `remarks` become comments on top of it.
+    """
+    recipe = read_preset_file(config.preset).recipe if is_preset_file(config.preset) else config.preset
+    base = preset_config(recipe, config.env, config.algorithm)
+    names = [field.name for field in fields(RunConfig) if field.name not in (*NOT_IN_FILES, "preset")]
+    differences = {name: getattr(config, name) for name in names if getattr(config, name) != getattr(base, name)}
+    write_preset_file(Path(path), base.preset, differences, remarks)
 
 
 def describe_presets() -> list[tuple[str, str]]:
@@ -390,8 +411,25 @@ def make_config(env: str | Callable[..., Any], **overrides: Any) -> RunConfig:
 
 
 def _for_env(env: str, table: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    by_name = {name.lower(): fields for name, fields in table.items()}
+    by_name = {name.lower(): options for name, options in table.items()}
     return by_name.get(env.lower().partition("-v")[0], {})
+
+
+def _config_of_file(path: str, env: str, algorithm: Algorithm) -> RunConfig:
+    """The recipe that a file starts from with the options that it gives; every fault is told, with the file's name."""
+    file = read_preset_file(path)
+    known = file.recipe == "auto" or file.recipe in PRESETS
+    faults = [*file.faults, *([] if known else [_unknown(file.recipe)])]
+    named = file.options.get("algorithm", algorithm)
+    base = preset_config(file.recipe if known else "auto", env, named if named in ALGORITHMS else algorithm)
+    try:
+        config = changed(base, **file.options)
+    except ConfigError as error:
+        faults += error.faults
+        config = base
+    if faults:
+        raise ConfigError(*(f"{path}: {fault}" for fault in faults))
+    return replace(config, preset=path)
 
 
 def _usual_preset(env: str, algorithm: Algorithm) -> RunConfig:

@@ -8,7 +8,8 @@ import numpy as np
 from torch import Generator, Tensor, nn
 
 SampleLosses = Callable[[Tensor], Tensor]
-"""From indices [B] of a rollout's transitions to the training loss of each, [B]."""
+"""From indices [B] of a rollout's transitions to the training loss of each, [B]; where several processes share the
+rollout, to the losses of those that are this one's."""
 GradientProbe = tuple[Tensor, SampleLosses, Sequence[nn.Parameter]]
 """Indices of the transitions about to be trained on, the loss of any of them, and what its gradient is taken by."""
 

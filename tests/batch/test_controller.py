@@ -245,3 +245,123 @@ def test_a_view_outlives_weights_that_are_changed_in_place():
     with controller.watch(lambda: gaussian_view(means, torch.zeros(2))):
         means.fill_(0.5)
     assert controller.reading == pytest.approx(0.25)
+
+
+# Calibration, and measuring alone.
+
+FIRST = [0.04, 0.02, 0.03, 0.01, 0.05]
+
+
+def test_without_thresholds_they_come_from_the_first_readings():
+    controller = BatchController(
+        min_horizon=16, max_horizon=128, smoothing=1.0, calibration_readings=3, settling_readings=2
+    )
+    for reading in FIRST:
+        assert controller.thresholds is None
+        assert controller.adjust(reading) == 16
+    assert controller.thresholds == pytest.approx((0.003, 0.03))
+    assert controller.adjust(0.003) == 128 and controller.adjust(0.03) == 16
+    given = BatchController(**RULE)
+    assert given.thresholds == (0.01, 0.5)
+    assert BatchController(scaler=FixedScaler()).thresholds is None
+
+
+def test_a_calibrated_controller_is_restored_from_json_before_and_after_it_has_thresholds():
+    fields = {"min_horizon": 16, "max_horizon": 128, "calibration_readings": 4, "signal": "behavioral_divergence"}
+    controller = BatchController(**fields)
+    for reading in [*FIRST, 0.002, 0.2]:
+        controller.adjust(reading)
+        restored = BatchController(**fields)
+        restored.load_state_dict(json.loads(json.dumps(controller.state_dict())))
+        assert restored.state_dict() == controller.state_dict()
+        assert (restored.thresholds, restored.plan) == (controller.thresholds, controller.plan)
+    assert controller.thresholds == pytest.approx((0.025 * 0.1**0.5, 0.025)) and controller.horizon > 16
+
+
+def test_a_calibrated_plan_has_the_epochs_and_minibatches_that_were_asked_for():
+    controller = BatchController(min_horizon=64, max_horizon=128, epochs=7, minibatch_size=16, num_envs=2)
+    assert (controller.plan.epochs, controller.plan.minibatches) == (7, 8)
+    for _ in range(10):
+        controller.adjust(0.5)
+    assert controller.thresholds == pytest.approx((0.05, 0.5))
+    assert (controller.plan.epochs, controller.plan.minibatches) == (7, 8)
+
+
+def test_measuring_leaves_the_horizon_and_suggests_thresholds():
+    controller = BatchController.measuring(100, calibration_readings=5)
+    assert controller.summary() == "no readings of kl_divergence"
+    for reading in FIRST:
+        assert controller.adjust(reading) == 100
+    assert (
+        controller.summary()
+        == "5 readings of kl_divergence from 0.01 to 0.05; calm_reading=0.003, volatile_reading=0.03"
+    )
+    for reading in (1e-9, 5.0, 1e-5, 0.007):
+        assert controller.adjust(reading) == 100
+    assert controller.summary().startswith("9 readings of kl_divergence from 1e-09 to 5;")
+    few = BatchController.measuring(8)
+    few.adjust(0.5)
+    assert few.summary() == "1 readings of kl_divergence from 0.5 to 0.5; too few for thresholds"
+
+
+def test_thresholds_that_no_reading_meets_are_warned_of_once():
+    controller = BatchController(**RULE)
+    for _ in range(19):
+        controller.adjust(0.001)
+    with pytest.warns(
+        UserWarning, match="none of 20 readings of kl_divergence from 0.001 to 0.9 lies between"
+    ) as caught:
+        controller.adjust(0.9)
+    controller.adjust(0.9)
+    assert len(caught) == 1
+
+
+@pytest.mark.filterwarnings("error")
+def test_one_reading_between_the_thresholds_is_enough():
+    controller, calibrated = BatchController(**RULE), BatchController(min_horizon=2, max_horizon=9)
+    for reading in [0.1, *[0.001] * 30]:
+        controller.adjust(reading)
+        calibrated.adjust(reading)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"calm_reading": 0.1}, "calm_reading and volatile_reading go together, got only calm_reading"),
+        (
+            {**RULE, "calibration_readings": 3},
+            "calibration_readings: with calm_reading and volatile_reading given there",
+        ),
+        ({"calibration_readings": 0}, "calibration_readings must be a whole number of at least 1, got 0"),
+        ({"settling_readings": 1.5}, "settling_readings must be a whole number of at least 0, got 1.5"),
+        (
+            {"signal": "surprise"},
+            "signal must be one of kl_divergence, behavioral_divergence, effective_sample_size or",
+        ),
+    ],
+)
+def test_contradictory_calibration_is_refused_in_one_line(fields, said):
+    with pytest.raises(ConfigError) as caught:
+        BatchController(**fields)
+    (line,) = caught.value.faults
+    assert line.startswith(said)
+
+
+def test_measuring_takes_no_setting_of_a_batch_that_moves():
+    with pytest.raises(
+        ConfigError, match=r"^smoothing: a controller that only measures takes calibration_readings and"
+    ):
+        BatchController.measuring(64, smoothing=0.5)
+
+
+def test_a_state_of_another_rule_is_refused():
+    with pytest.raises(ConfigError, match="the state is that of the AdaptiveScaler of kl_divergence and does not fit"):
+        BatchController().load_state_dict(BatchController(**RULE).state_dict())
+
+
+def test_a_restored_horizon_keeps_to_a_narrower_range():
+    wide, narrow = BatchController(**RULE), BatchController(**{**RULE, "max_horizon": 20})
+    for _ in range(10):
+        wide.adjust(0.0001)
+    narrow.load_state_dict(wide.state_dict())
+    assert wide.horizon > 100 and narrow.horizon == 20

@@ -5,8 +5,10 @@ import subprocess
 import sys
 
 import pytest
+from small_bench import leave, small_plan
 
 from swell.cli import execute, parse
+from swell.errors import ConfigError
 
 TINY = [
     "--steps",
@@ -20,9 +22,9 @@ TINY = [
 ]
 
 
-def swell(*arguments):
+def swell(*arguments, cwd=None):
     command = [sys.executable, "-m", "swell", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True)
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd)
 
 
 def test_a_dry_run_prints_the_plan_and_leaves_nothing(tmp_path, capsys):
@@ -56,6 +58,47 @@ def test_a_mistake_is_answered_in_one_line(arguments, words):
     answer = swell(*arguments)
     assert answer.returncode == 2 and len(answer.stderr.strip().splitlines()) == 1
     assert all(word in answer.stderr for word in words), answer.stderr
+
+
+def test_a_dry_run_refuses_what_the_benchmark_itself_refuses(tmp_path):
+    asked = ["bench", "CartPole-v1", "Pendulum-v1", "--variants", "fixed:8", "--seeds", "2", "--out", tmp_path / "new"]
+    dry, real = swell(*asked, "--dry-run"), swell(*asked)
+    assert dry.returncode == real.returncode == 2
+    (line,) = dry.stderr.strip().splitlines()
+    assert "variant 'fixed:8' on Pendulum-v1: pqn needs a Discrete action space" in line
+    assert "try --set algorithm=ppo" in line and dry.stderr == real.stderr
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_dry_run_refuses_a_directory_that_holds_runs_of_another_plan(tmp_path, capsys):
+    leave(small_plan("fixed:8")[0], tmp_path)
+    with pytest.raises(ConfigError, match="holds runs of another plan"):
+        execute(parse(["bench", "CartPole-v1", "--variants", "fixed:8", "--dry-run", "--out", str(tmp_path)]))
+
+
+FAILS_AT_A_STEP = """
+import gymnasium
+
+class Failing(gymnasium.Env):
+    observation_space, action_space = gymnasium.spaces.Box(-1, 1, (3,)), gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        raise ZeroDivisionError("no luck")
+
+gymnasium.register("Failing-v0", Failing, max_episode_steps=20)
+"""
+
+
+def test_a_failed_run_ends_the_benchmark_in_one_plain_line(tmp_path):
+    (tmp_path / "failing.py").write_text(FAILS_AT_A_STEP)
+    answer = swell("bench", "failing:Failing-v0", "--variants", "fixed:8", "--seeds", "1", *TINY[:2], cwd=tmp_path)
+    assert answer.returncode == 1
+    assert answer.stderr == "swell: 1 of 1 runs failed; the same command tries them again\n"
+    assert "no luck" in answer.stdout
 
 
 def test_a_benchmark_runs_its_controls_reports_and_goes_on(tmp_path):

@@ -184,6 +184,6 @@ def python_blocks():
 @pytest.mark.parametrize("block", list(python_blocks()))
 def test_code_in_the_pages_runs(block, tmp_path):
     """As it stands, but for the number of env steps, and in a process of its own, as a reader would."""
-    short = re.sub(r"total_env_steps=[\d_]+", "total_env_steps=2_000", block)
+    short = re.sub(r"(total_env_steps|total_timesteps)=[\d_]+", r"\1=2_000", block)
     result = subprocess.run([sys.executable, "-c", short], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stderr

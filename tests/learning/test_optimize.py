@@ -150,12 +150,12 @@ def test_a_learner_steps_back_and_goes_on(algorithm, monkeypatch):
     plan = BatchPlan(20, 2, 4)
     steady.update(rollout, plan, 0.0)
 
-    def accumulate(add_gradient, minibatch, micro_batch_size, gradient):
+    def accumulate(add_gradient, *arguments):
         def tight(chosen, minibatch_size):
             raise_if_more(len(chosen), 5, RuntimeError)
             return add_gradient(chosen, minibatch_size)
 
-        return accumulate_gradients(tight, minibatch, micro_batch_size, gradient)
+        return accumulate_gradients(tight, *arguments)
 
     monkeypatch.setattr(pqn if algorithm == "pqn" else policy_learner, "accumulate_gradients", accumulate)
     struck.update(rollout, plan, 0.0)

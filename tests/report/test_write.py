@@ -1,6 +1,7 @@
 """The report as text: which sections it has, and that nothing from a run can become markup, script or a broken page."""
 
 import base64
+import csv
 import hashlib
 import html
 import json
@@ -9,13 +10,14 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from synthetic_runs import write_bench, write_run
 
 from swell.errors import ConfigError, StorageError
 from swell.report import curves
-from swell.report.figures import plotly_text, rounded, short_names
-from swell.report.write import write_report
+from swell.report.figures import log_axis, plotly_text, rounded, short_names
+from swell.report.write import write_numbers, write_report
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\u2028&'\"%{x}"
 
@@ -59,7 +61,11 @@ def test_a_comparison_has_every_section_that_it_has_data_for(comparison):
 def test_one_run_has_a_page_of_its_own_and_no_empty_comparison(tmp_path):
     page = page_of(write_run(tmp_path / "run", score=321.5))
     assert sections(page) == ["verdict", "curves", "batch", "signal", "time", "config", "versions"]
-    assert "One run: nothing to compare." in page and "321.5" in page and "16 → 63" in text_of(page)
+    assert (
+        "pqn adaptive on CartPole-v1 reached 321.5 after 100,000 env steps" in page
+        and "321.5" in page
+        and "16 → 63" in text_of(page)
+    )
 
 
 def test_a_killed_run_of_which_only_the_config_is_left_has_a_page(tmp_path):
@@ -236,3 +242,38 @@ def test_writing_a_report_imports_neither_plotly_nor_torch(tmp_path):
         "print({'plotly', 'torch', 'gymnasium'} & set(sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "set()"
+
+
+def test_the_numbers_behind_every_figure_are_those_of_the_page(tmp_path):
+    write_bench(tmp_path, {"adaptive": 100, "fixed:16": 80}, seeds=3)
+    data = data_of(page_of(tmp_path))
+    table = list(csv.DictReader(write_numbers([tmp_path], tmp_path).open()))
+    written = json.loads(write_numbers([tmp_path], tmp_path / "n.json").read_text())
+    assert (tmp_path / "report.csv").exists() and len(written["rows"]) == len(table)
+    assert [str(row["figure"]) for row in written["rows"]] == [row["figure"] for row in table]
+    for number, figure in enumerate(data, 1):
+        points = sum(len(entry["trace"]["y"]) for entry in figure["entries"])
+        assert sum(row["figure"] == str(number) for row in table) == points > 0
+    curve = next(entry for figure in data for entry in figure["entries"] if entry.get("band") and entry["axis"])
+    row = next(row for row in written["rows"] if row["section"] == "curves" and row["low"] is not None)
+    first = next(at for at, low in enumerate(curve["band"]["low"]) if low is not None)
+    assert (row["y"], row["low"]) == (curve["trace"]["y"][first], curve["band"]["low"][first])
+    assert (row["x_axis"], row["variant"]) == ("env steps", "adaptive")
+
+
+def test_a_mean_ends_where_the_runs_that_are_meant_to_be_equally_long_end():
+    ends = [(np.array([0.0, 50.0, end]), np.array([0.0, 1.0, value])) for end, value in ((100, 1), (101, 1), (103, 90))]
+    (drawn,) = curves._band(ends, 0, "a")
+    trace = drawn["trace"]
+    assert trace["x0"] + trace["dx"] * (curves.POINTS - 1) == pytest.approx(100)
+    assert None not in trace["y"] and max(np.diff(trace["y"])) < 2
+    (longer,) = curves._band([*ends, (np.array([0.0, 300.0]), np.array([0.0, 1.0]))], 0, "a")
+    assert longer["trace"]["x0"] + longer["trace"]["dx"] * (curves.POINTS - 1) == pytest.approx(300)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.003, 0.2), (1, 5e9), (120, 900)])
+def test_logarithmic_axes_have_whole_numbers_at_their_ticks(low, high):
+    axis = log_axis(low, high)
+    values = [float(text.replace(",", "")) for text in axis["ticktext"]]
+    assert values == axis["tickvals"] and sum(low <= value <= high for value in values) >= 2
+    assert len(values) <= 20

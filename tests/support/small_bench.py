@@ -84,7 +84,7 @@ class FakeExecutor:
         ended, self._running = self._running, []
         return [(run, self._end(run, config)) for run, config in ended]
 
-    def stop(self):
+    def stop(self, only=None):
         self.stopped = True
 
     def close(self):

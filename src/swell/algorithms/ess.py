@@ -12,6 +12,7 @@ from swell.learning.losses import distance, ess_policy_loss, k3_penalty
 from swell.learning.optimize import SampleMeans, StepTaken, by_autograd, shuffled_minibatches
 from swell.learning.policy_batch import PolicyBatch
 from swell.learning.policy_learner import PolicyLearner
+from swell.ranks import joined
 from swell.types import BatchPlan, GradientProbe, Rollout
 
 
@@ -40,15 +41,15 @@ class ESSPPO(PolicyLearner[ESSSettings]):
             means = SampleMeans()  # of this pass alone
             for minibatch in shuffled_minibatches(batch.indices, plan.minibatches, 1, self.shuffle):
                 if norm == "minibatch":
-                    advantages[minibatch] = normalized(batch.advantages[minibatch])
+                    batch.normalize_minibatch(minibatch, advantages)
                 trust = self._trust(batch, minibatch, pool)
                 means.add(effective_sample_size=trust.unsqueeze(0))
                 add_gradient = by_autograd(partial(self.losses, batch, advantages, trust, pool, means))
-                steps.append(self.gradient_step(add_gradient, minibatch))
+                steps.append(self.gradient_step(add_gradient, minibatch, batch.shares))
             if target_kl is not None and means.mean("approx_kl") > target_kl:
                 break
         self.observe(batch)
-        ratios = pool[batch.indices].exp()
+        ratios = joined(pool[batch.own]).exp()
         # What e cannot tell: it is 1 for equal ratios whatever their size, so the size is reported beside it.
         spread = {"ratio_mean": ratios.mean().item(), "ratio_deviation": ratios.std(correction=0).item()}
         return {**self.report(batch, plan, now, steps, means.means()), **spread}
@@ -89,11 +90,11 @@ class ESSPPO(PolicyLearner[ESSSettings]):
     def _trust(self, batch: PolicyBatch, minibatch: Tensor, pool: Tensor) -> Tensor:
         """e of the ratios in scope."""
         if self.settings.ess_scope == "batch":
-            return effective_sample_size(pool[batch.indices])
-        distribution = self.space.kind.distribution(self.parameters(batch.states[minibatch]))
-        return effective_sample_size(
-            distribution.log_prob(batch.actions[minibatch]) - batch.behavior_log_probs[minibatch]
-        )
+            return effective_sample_size(joined(pool[batch.own]))
+        rows = batch.shares.own(minibatch)
+        distribution = self.space.kind.distribution(self.parameters(batch.states[rows]))
+        log_ratios = distribution.log_prob(batch.actions[rows]) - batch.behavior_log_probs[rows]
+        return effective_sample_size(joined(log_ratios))
 
     def gradient_probe(self, rollout: Rollout) -> GradientProbe:
         """The losses of the first gradient step, for whoever wants their gradient; changes nothing."""
@@ -101,5 +102,6 @@ class ESSPPO(PolicyLearner[ESSSettings]):
         rescale = torch.clone if self.settings.advantage_norm == "none" else normalized
         advantages = batch.rescaled_advantages(rescale)
         pool = batch.recent_log_probs - batch.behavior_log_probs
-        trust = effective_sample_size(pool[batch.indices])
-        return batch.indices, partial(self.losses, batch, advantages, trust, pool, SampleMeans()), self.trained
+        trust = effective_sample_size(joined(pool[batch.own]))
+        losses = partial(self.losses, batch, advantages, trust, pool, SampleMeans())
+        return batch.indices, batch.shares.own_losses(losses), self.trained

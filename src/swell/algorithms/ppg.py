@@ -3,6 +3,7 @@
 With the averaged policy of PPO-EWMA as the one to stay near, it is PPG-EWMA (arXiv 2110.00641).
 """
 
+import math
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from swell.learning.optimize import SampleMeans, by_autograd, shuffled_minibatch
 from swell.learning.policy_batch import PolicyBatch
 from swell.learning.policy_learner import PolicyLearner
 from swell.learning.proximal_policy import WeightAverage, averaged_log_probs, decoupled_losses, moment_normalized
+from swell.ranks import ALL_OWN, Shares, place
 from swell.types import BatchPlan, GradientProbe, Rollout, SampleLosses
 
 ALMOST_ONE = 1.0 - 1e-9
@@ -32,7 +34,7 @@ class PPG(PolicyLearner[PPGSettings | PPGEWMASettings]):
         self.average = self._make_average()
         self.moments = AdvantageMoments()
         self.auxiliary_optimizer = self.make_adam()
-        self.phase = PhaseBuffer(self.settings.phase_env_steps)
+        self.phase = PhaseBuffer(math.ceil(self.settings.phase_env_steps / place().count))
         self.phase_done = 0.0
 
     def _make_average(self) -> "WeightAverage[Any] | None":
@@ -48,14 +50,15 @@ class PPG(PolicyLearner[PPGSettings | PPGEWMASettings]):
         add_gradient = by_autograd(self._losses(batch, advantages, means))
         steps = []
         for minibatch in shuffled_minibatches(batch.indices, plan.minibatches, plan.epochs, self.shuffle):
-            steps.append(self.gradient_step(add_gradient, minibatch))
+            steps.append(self.gradient_step(add_gradient, minibatch, batch.shares))
             if self.average is not None:
                 self.average.step(self.network, now.proximal_decay)
         metrics = {**self.report(batch, plan, now, steps, means.means()), "advantage_decay": now.advantage_decay}
         if self.average is not None:
             metrics["proximal_decay"] = now.proximal_decay
         if self.settings.auxiliary_epochs:
-            self.phase.add(batch.states[batch.indices], batch.returns[batch.indices])
+            is_own = None if batch.shares is ALL_OWN else batch.shares.are_own(batch.indices)
+            self.phase.add(batch.states[batch.own], batch.returns[batch.own], is_own)
             self.phase_done += 1.0 / now.phase_iterations
             if self.phase_done >= ALMOST_ONE:
                 metrics |= self._auxiliary_phase(progress)
@@ -89,6 +92,7 @@ class PPG(PolicyLearner[PPGSettings | PPGEWMASettings]):
         states, returns = self.phase.states, self.phase.returns
         device = next(self.network.parameters()).device
         before = torch.cat([self.parameters(part.to(device)) for part in states.split(settings.micro_batch_size)])
+        shares, size = self.phase.shares, self.phase.size
         means = SampleMeans()
 
         def losses(chosen: Tensor) -> Tensor:
@@ -100,10 +104,10 @@ class PPG(PolicyLearner[PPGSettings | PPGEWMASettings]):
             means.add(auxiliary_loss=auxiliary_loss, clone_kl=clone_kl)
             return auxiliary_loss + settings.clone_coefficient * clone_kl
 
-        minibatches = max(1, round(returns.shape[0] / settings.auxiliary_minibatch_size))
-        every = torch.arange(returns.shape[0])
+        minibatches = max(1, round(size / settings.auxiliary_minibatch_size))
+        every = torch.arange(size)
         for minibatch in shuffled_minibatches(every, minibatches, settings.auxiliary_epochs, self.shuffle):
-            self.gradient_step(by_autograd(losses), minibatch, self.auxiliary_optimizer)
+            self.gradient_step(by_autograd(losses), minibatch, shares, self.auxiliary_optimizer)
         self.phase.clear()
         self.phase_done = 0.0
         if self.average is not None:
@@ -114,7 +118,8 @@ class PPG(PolicyLearner[PPGSettings | PPGEWMASettings]):
         """The losses of the first gradient step of the policy phase; changes nothing."""
         batch = self.peek(rollout)
         rescale = torch.clone if self.settings.advantage_norm == "none" else normalized
-        return batch.indices, self._losses(batch, batch.rescaled_advantages(rescale), SampleMeans()), self.trained
+        losses = self._losses(batch, batch.rescaled_advantages(rescale), SampleMeans())
+        return batch.indices, batch.shares.own_losses(losses), self.trained
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -149,6 +154,7 @@ class PhaseBuffer:
     """Rows that are added until the phase ends. Bytes stay bytes: a phase may hold millions of images.
 
     It lives on the CPU, and is allocated once for the expected number of rows; a batch that overshoots makes it grow.
+    Where several processes share a run, each keeps its own rows, and knows which of all samples these are.
     """
 
     def __init__(self, expected_rows: int) -> None:
@@ -156,6 +162,19 @@ class PhaseBuffer:
         self._states: Tensor | None = None
         self._returns = torch.empty(0)
         self._rows = 0
+        self._are_own: list[Tensor] = []
+
+    @property
+    def size(self) -> int:
+        """Samples of all processes."""
+        return sum(map(len, self._are_own)) if self._are_own else self._rows
+
+    @property
+    def shares(self) -> Shares:
+        if not self._are_own:
+            return ALL_OWN
+        are_own = torch.cat(self._are_own)
+        return Shares(torch.where(are_own, are_own.cumsum(0) - 1, -1))
 
     @property
     def states(self) -> Tensor:
@@ -165,7 +184,10 @@ class PhaseBuffer:
     def returns(self) -> Tensor:
         return self._returns[: self._rows]
 
-    def add(self, states: Tensor, returns: Tensor) -> None:
+    def add(self, states: Tensor, returns: Tensor, are_own: Tensor | None = None) -> None:
+        """`are_own` says which samples of all processes these are, where there are several."""
+        if are_own is not None:
+            self._are_own.append(are_own.cpu())
         end = self._rows + returns.shape[0]
         if self._states is None or end > self._states.shape[0]:
             self._make_room(states, max(end, self._expected_rows))
@@ -176,6 +198,7 @@ class PhaseBuffer:
 
     def clear(self) -> None:
         self._rows = 0
+        self._are_own.clear()
 
     def _make_room(self, like: Tensor, rows: int) -> None:
         states = torch.empty((rows, *like.shape[1:]), dtype=like.dtype)
@@ -186,9 +209,11 @@ class PhaseBuffer:
         self._states, self._returns = states, returns
 
     def state_dict(self) -> dict[str, Any]:
-        return {"states": self.states, "returns": self.returns}
+        rows = {"states": self.states, "returns": self.returns}
+        return {**rows, "are_own": torch.cat(self._are_own)} if self._are_own else rows
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._states, self._rows = None, 0
-        if state["returns"].shape[0]:
-            self.add(state["states"].cpu(), state["returns"].cpu())
+        self._are_own.clear()
+        if state["returns"].shape[0] or "are_own" in state:
+            self.add(state["states"].cpu(), state["returns"].cpu(), state.get("are_own"))

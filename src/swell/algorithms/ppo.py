@@ -13,6 +13,7 @@ from swell.learning.losses import clipped_surrogate, decoupled_clip, distance
 from swell.learning.optimize import SampleMeans, StepTaken, by_autograd, shuffled_minibatches
 from swell.learning.policy_batch import PolicyBatch
 from swell.learning.policy_learner import PolicyLearner
+from swell.ranks import is_alone
 from swell.types import BatchPlan, GradientProbe, Rollout
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ class PPO(PolicyLearner[PPOSettings]):
     ) -> Callable[[int], tuple[list[StepTaken], dict[str, float]]]:
         """Makes so many passes over the batch: the steps taken, and means over the samples of the last one."""
         behavior, proximal = batch.anchors(self.settings.staleness_mode)
-        if self.kernel is not None and proximal is behavior:
+        # Several processes add up their gradients at each step, which one call for all of them cannot.
+        if self.kernel is not None and proximal is behavior and is_alone():
             return self._compiled_passes(batch, behavior, advantages, normalises, minibatches)
 
         def passes(epochs: int) -> tuple[list[StepTaken], dict[str, float]]:
@@ -62,8 +64,8 @@ class PPO(PolicyLearner[PPOSettings]):
                 add_gradient = by_autograd(partial(self.losses, batch, advantages, means))
                 for minibatch in shuffled_minibatches(batch.indices, minibatches, 1, self.shuffle):
                     if normalises:
-                        advantages[minibatch] = normalized(batch.advantages[minibatch])
-                    steps.append(self.gradient_step(add_gradient, minibatch))
+                        batch.normalize_minibatch(minibatch, advantages)
+                    steps.append(self.gradient_step(add_gradient, minibatch, batch.shares))
             return steps, means.means()
 
         return passes
@@ -106,4 +108,4 @@ class PPO(PolicyLearner[PPOSettings]):
         batch = self.peek(rollout)
         rescale = torch.clone if self.settings.advantage_norm == "none" else normalized
         losses = partial(self.losses, batch, batch.rescaled_advantages(rescale), SampleMeans())
-        return batch.indices, losses, self.trained
+        return batch.indices, batch.shares.own_losses(losses), self.trained

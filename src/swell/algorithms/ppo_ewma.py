@@ -33,7 +33,7 @@ class PPOEWMA(PolicyLearner[PPOEWMASettings]):
         add_gradient = by_autograd(self._losses(batch, advantages, means))
         steps = []
         for minibatch in shuffled_minibatches(batch.indices, plan.minibatches, plan.epochs, self.shuffle):
-            steps.append(self.gradient_step(add_gradient, minibatch))
+            steps.append(self.gradient_step(add_gradient, minibatch, batch.shares))
             self.average.step(self.network, now.proximal_decay)
         self.observe(batch)
         self.average.copy_buffers(self.network)
@@ -44,7 +44,8 @@ class PPOEWMA(PolicyLearner[PPOEWMASettings]):
         """The losses of the first gradient step, for whoever wants their gradient; changes nothing."""
         batch = self.peek(rollout)
         rescale = torch.clone if self.settings.advantage_norm == "none" else normalized
-        return batch.indices, self._losses(batch, batch.rescaled_advantages(rescale), SampleMeans()), self.trained
+        losses = self._losses(batch, batch.rescaled_advantages(rescale), SampleMeans())
+        return batch.indices, batch.shares.own_losses(losses), self.trained
 
     def _losses(self, batch: PolicyBatch, advantages: Tensor, means: SampleMeans) -> SampleLosses:
         kind, behavior = self.space.kind, batch.behavior_log_probs

@@ -25,6 +25,7 @@ from swell.learning.optimize import (
     clipped_step,
     flat_parameters,
     shuffled_minibatches,
+    summed_over_processes,
     update_report,
 )
 from swell.learning.precision import in_precision
@@ -33,6 +34,7 @@ from swell.learning.targets import rollout_returns
 from swell.networks.encoders import seeded, tried
 from swell.networks.parts import MaskedQNetwork, allowed_only, structure_of
 from swell.networks.q_networks import make_q_network
+from swell.ranks import Shares, drawn, is_alone, shared_samples, side_by_side
 from swell.types import Actor, BatchPlan, GradientProbe, PolicyView, Rollout
 
 if TYPE_CHECKING:
@@ -108,14 +110,19 @@ class PQN:
         """ε-greedy actions, and the value max_a Q(s, a) of each state, which the targets need later."""
         values, actions = self.model(observations).max(dim=1)
         count = observations.shape[0]
-        explores = torch.rand(count, generator=self._exploration) < self.epsilon(progress)
-        if self._masks:
-            chances = torch.rand((count, self._num_actions), generator=self._exploration).to(observations.device)
-            random_actions = allowed_only(chances, observations, self._masks).argmax(dim=1)
-        else:
-            random_actions = torch.randint(self._num_actions, (count,), generator=self._exploration)
+        chances = drawn(lambda rows: torch.rand(rows, generator=self._exploration), count)
+        explores = chances < self.epsilon(progress)
+        random_actions = self._random_actions(observations)
         device = actions.device
         return torch.where(explores.to(device), random_actions.to(device), actions), {"values": values}
+
+    def _random_actions(self, observations: Tensor) -> Tensor:
+        """One of the actions that are allowed, for each state."""
+        count, generator = observations.shape[0], self._exploration
+        if not self._masks:
+            return drawn(lambda rows: torch.randint(self._num_actions, (rows,), generator=generator), count)
+        scores = drawn(lambda rows: torch.rand((rows, self._num_actions), generator=generator), count)
+        return allowed_only(scores.to(observations.device), observations, self._masks).argmax(dim=1)
 
     def actor(self, max_horizon: int, num_envs: int) -> Actor | None:
         if self._kernel is None:
@@ -138,28 +145,35 @@ class PQN:
 
     def update(self, rollout: Rollout, plan: BatchPlan, progress: float) -> dict[str, float]:
         """Regresses Q(s, a) on the λ-returns, `plan.epochs` times over the rollout."""
-        indices, states, actions = rollout.valid_indices, rollout.states, rollout.actions.flatten()
+        states, actions = rollout.states, rollout.actions.flatten()
+        indices, shares = shared_samples(rollout.valid)
         targets = self.targets(rollout).flatten()
         learning_rate = self._configure(indices.shape[0], plan, progress)
-        regress = self._regress if self._kernel is None else self._regress_compiled
-        steps = regress(states, actions, targets, indices, plan)
+        # Several processes add up their gradients at each step, which one call for all of them cannot.
+        if self._kernel is not None and is_alone():
+            steps = self._regress_compiled(states, actions, targets, indices, plan)
+        else:
+            steps = self._regress(states, actions, targets, indices, shares, plan)
+        values = side_by_side(rollout.recorded["values"])
         return {
             **update_report(steps, indices.shape[0], plan),
             "gradient_steps": self.gradient_steps,
-            "q_mean": rollout.recorded["values"][rollout.valid].mean().item(),
+            "q_mean": values.flatten()[indices].mean().item(),
             "learning_rate": learning_rate,
             "epsilon": self.epsilon(progress),
         }
 
     def _regress(
-        self, states: Tensor, actions: Tensor, targets: Tensor, indices: Tensor, plan: BatchPlan
+        self, states: Tensor, actions: Tensor, targets: Tensor, indices: Tensor, shares: Shares, plan: BatchPlan
     ) -> list[StepTaken]:
         add_gradient = by_autograd(partial(self.losses, states, actions, targets))
         steps: list[StepTaken] = []
         for minibatch in shuffled_minibatches(indices, plan.minibatches, plan.epochs, self._shuffle):
+            rows, size, gradient = shares.own(minibatch), minibatch.shape[0], self.optimizer.gradient
             loss, self.micro_batch_size = accumulate_gradients(
-                add_gradient, minibatch, self.micro_batch_size, self.optimizer.gradient
+                add_gradient, rows, self.micro_batch_size, gradient, size
             )
+            loss = summed_over_processes(gradient, loss)
             norm = clipped_step(self.optimizer, self.settings.max_gradient_norm, loss)
             steps.append(StepTaken(loss, norm))
             self.gradient_steps += 1
@@ -215,7 +229,8 @@ class PQN:
         targets = self.targets(rollout).flatten()
         losses = partial(self.losses, rollout.states, rollout.actions.flatten(), targets)
         trained = [self.optimizer.flat] if self._kernel else list(self.network.parameters())
-        return rollout.valid_indices, losses, trained
+        indices, shares = shared_samples(rollout.valid)
+        return indices, shares.own_losses(losses), trained
 
     def state_dict(self) -> dict[str, Any]:
         return {

@@ -4,6 +4,7 @@ import statistics
 from typing import Any
 
 from swell.batch.scalers import AdaptiveScaler, HorizonScaler
+from swell.errors import ConfigError
 
 CALM_SHARE = 0.1
 """A policy counts as calm once it moves a tenth as far, in KL divergence, as it did at the start."""
@@ -30,15 +31,23 @@ class CalibratedScaler(HorizonScaler):
     """
 
     def __init__(
-        self, signal: str, *, calibration_readings: int = 10, settling_readings: int = 0, **fields: Any
+        self,
+        signal: str,
+        *,
+        calibration_readings: int = 10,
+        settling_readings: int = 0,
+        num_envs: int | None = None,
+        **fields: Any,
     ) -> None:
-        super().__init__()
+        _require_count("calibration_readings", calibration_readings, least=1)
+        _require_count("settling_readings", settling_readings, least=0)
         self._signal = signal
         self._wanted = calibration_readings
         self._settling = settling_readings
         self._fields = fields
         self._first: list[float] = []
-        self._adaptive = AdaptiveScaler(**fields)
+        self._adaptive = AdaptiveScaler(num_envs=num_envs, **fields)
+        super().__init__(self._adaptive.settings, num_envs=num_envs)
 
     @property
     def thresholds(self) -> tuple[float, float] | None:
@@ -59,7 +68,8 @@ class CalibratedScaler(HorizonScaler):
     def _calibrate(self) -> None:
         if self.thresholds is not None:
             calm, volatile = self.thresholds
-            self._adaptive = AdaptiveScaler(**self._fields, calm_reading=calm, volatile_reading=volatile)
+            thresholds: dict[str, Any] = {"calm_reading": calm, "volatile_reading": volatile}
+            self._adaptive = AdaptiveScaler(num_envs=self.num_envs, **self._fields, **thresholds)
 
     def state_dict(self) -> dict[str, Any]:
         return {"first": list(self._first), "adaptive": self._adaptive.state_dict()}
@@ -68,3 +78,8 @@ class CalibratedScaler(HorizonScaler):
         self._first = list(state["first"])
         self._calibrate()
         self._adaptive.load_state_dict(state["adaptive"])
+
+
+def _require_count(name: str, value: object, least: int) -> None:
+    if not isinstance(value, int) or value < least:
+        raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}")

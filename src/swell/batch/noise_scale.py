@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
+from swell.ranks import add_up
 from swell.types import SampleLosses, WatchedPolicy
 
 LARGEST_NOISE_SCALE = 1e9
@@ -97,7 +98,7 @@ class GradientNoiseScale:
         for microbatch in microbatches:
             parts = microbatch.split(self._micro_batch_size)
             losses = (sample_losses(part).sum() / microbatch.shape[0] for part in parts)
-            yield reduce(torch.add, (flat_gradient(loss, parameters) for loss in losses))
+            yield add_up(reduce(torch.add, (flat_gradient(loss, parameters) for loss in losses)))
 
     def state_dict(self) -> dict[str, Any]:
         return {"generator": self._generator.get_state(), "noise": self._noise, "signal": self._signal}

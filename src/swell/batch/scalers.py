@@ -104,6 +104,11 @@ class AdaptiveScaler(HorizonScaler):
         self._readings: deque[float] = deque(maxlen=self.settings.history)
         self._num_readings = 0
 
+    @property
+    def thresholds(self) -> tuple[float, float]:
+        """(calm, volatile)."""
+        return self.settings.calm_reading, self.settings.volatile_reading
+
     def horizon(self, progress: float) -> float:
         return self._horizon
 
@@ -119,7 +124,7 @@ class AdaptiveScaler(HorizonScaler):
             moved = float(int(move_towards(int(target), self._horizon, settings.smoothing)))
         else:
             moved = move_towards(target, self._horizon, settings.smoothing)
-        self._horizon = min(max(moved, settings.min_horizon), settings.max_horizon)
+        self._horizon = self._in_range(moved)
 
     def target(self, reading: float) -> float:
         """L' = L_max − ν (L_max − L_min)."""
@@ -127,11 +132,14 @@ class AdaptiveScaler(HorizonScaler):
         share = nonstationarity(reading, settings.calm_reading, settings.volatile_reading, settings.interpolation)
         return settings.max_horizon - share * (settings.max_horizon - settings.min_horizon)
 
+    def _in_range(self, horizon: float) -> float:
+        return float(min(max(horizon, self.settings.min_horizon), self.settings.max_horizon))
+
     def state_dict(self) -> dict[str, Any]:
         return {"horizon": self._horizon, "readings": list(self._readings), "num_readings": self._num_readings}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._horizon = float(state["horizon"])
+        self._horizon = self._in_range(float(state["horizon"]))  # which may be another range than that of the state
         self._readings = deque(state["readings"], maxlen=self.settings.history)
         self._num_readings = int(state["num_readings"])
 

@@ -156,3 +156,9 @@ class EffectiveSampleSize(PolicyChange):
         if before.log_probs is None or after.log_probs is None:
             raise ConfigError("the effective sample size needs the log-probabilities of the actions that were taken")
         return effective_sample_size(after.log_probs - before.log_probs).item()
+
+
+SIGNALS: dict[str, type[PolicyChange]] = {
+    signal.name: signal for signal in (KLDivergence, BehavioralDivergence, EffectiveSampleSize)
+}
+"""Those that compare a policy before and after an update, by name."""

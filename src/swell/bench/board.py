@@ -23,7 +23,17 @@ DRAW_SECONDS = 0.25
 BAR_WIDTH = 12
 FULL_WIDTH = 104
 """From this width on a table has room for the bar, the speed and the time left as well."""
-ORDER: tuple[Status, ...] = ("running", "in use", "failed", "diverged", "interrupted", "missing", "waiting", "done")
+ORDER: tuple[Status, ...] = (
+    "running",
+    "in use",
+    "failed",
+    "diverged",
+    "interrupted",
+    "missing",
+    "waiting",
+    "stopped",
+    "done",
+)
 STATUS_STYLES: dict[Status, tuple[str, str]] = {
     "running": ("running", "bold cyan"),
     "in use": ("in use", "cyan"),
@@ -32,6 +42,7 @@ STATUS_STYLES: dict[Status, tuple[str, str]] = {
     "interrupted": ("saved", "yellow"),
     "missing": ("queued", "dim"),
     "waiting": ("waiting", "dim"),
+    "stopped": ("stopped", "dim"),
     "done": ("finished", "green"),
 }
 
@@ -140,7 +151,7 @@ class BoardView:
 def headline(states: Sequence[RunState]) -> str:
     """Such as "42 of 140 finished, 2 running, 1 failed, about 1 h 20 min left"."""
     told = [f"{sum(state.is_finished for state in states)} of {len(states)} finished"]
-    for status in ("running", "in use", "failed"):
+    for status in ("running", "in use", "stopped", "failed"):
         number = sum(state.status == status for state in states)
         told += [f"{number} {status}"] if number else []
     left = seconds_left(states)
@@ -161,6 +172,8 @@ def event_line(before: Status | None, state: RunState) -> str:
             return f"finished {name}" if state.score is None else f"finished {name}, score {decimal(state.score)}"
         case "diverged":
             return f"diverged {name} at {count(state.env_steps)} steps"
+        case "stopped":
+            return f"stopped {name} at {count(state.env_steps)} steps"
         case "failed":
             return f"failed {name}: {state.reason}"
         case "in use":

@@ -26,9 +26,10 @@ class Bench:
     Suites: atari57, atari10, atari5, minatar, classic, mujoco, procgen; env ids may stand beside them or instead.
 
     A variant is [LABEL=][PRESET/]RULE[+OPTION=VALUE…], where OPTION is any of `swell train`. Rules: fixed:H,
-    adaptive[:MIN-MAX], noise-scale[:MIN-MAX], ramp[:A-B-…], any preset by its name, and the controls: ramp-replay (the
-    horizons of an adaptive run of another seed, blindly repeated), shuffled (the same horizons in random order),
-    matched-updates (the fixed horizon with as many gradient steps as the adaptive run), epochs-scaled, minibatch-size.
+    adaptive[:MIN-MAX], noise-scale[:MIN-MAX], ramp[:A-B-…], any preset by its name or FILE.toml, and the controls:
+    ramp-replay (the horizons of an adaptive run of another seed, blindly repeated), shuffled (the same horizons in
+    random order), matched-updates (the fixed horizon with as many gradient steps as the adaptive run), epochs-scaled,
+    minibatch-size.
     """
 
     envs: tyro.conf.Positional[tuple[str, ...]]
@@ -42,7 +43,7 @@ class Bench:
     steps: int | None = None
     """Env steps of each run; by default what the preset says."""
     preset: str = "auto"
-    """Recipe of the variants that name none; `auto` goes by the env."""
+    """Recipe of the variants that name none, or a preset file; `auto` goes by the env."""
     options: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="OPTION=VALUE …")] = ()
     """Options of `swell train` for all variants, for example `--set measure_every=10 minibatches=8`."""
     out: Path = Path("bench")
@@ -60,7 +61,7 @@ class Bench:
     retries: int = 3
     """How often a run whose process died is resumed. A run that failed by itself is not tried again until next time."""
     dry_run: bool = False
-    """Print the plan and what it may cost, and stop."""
+    """Print the plan and what it may cost, refuse what could not be run, and stop."""
     quiet: bool = False
     """Print only the plan and the end."""
     debug: bool = False
@@ -72,14 +73,17 @@ class UnfinishedError(SwellError):
 
 
 def bench(command: Bench) -> None:
-    runs = planned_runs(command)
-    print(describe(command, runs))
-    if command.dry_run:
-        return
     from swell.bench.board import make_board
-    from swell.bench.queue import run_benchmark
+    from swell.bench.queue import refuse, run_benchmark
 
-    result = run_benchmark(runs, command.out, make_executor(command), make_board(command.quiet), command.retries)
+    runs = planned_runs(command)
+    print(describe(command, runs), flush=True)
+    executor = make_executor(command)
+    if command.dry_run:
+        refuse(runs, command.out, executor)
+        executor.close()
+        return
+    result = run_benchmark(runs, command.out, executor, make_board(command.quiet), command.retries)
     print(result.report())
     if result.finished:
         report(Report((command.out,)))

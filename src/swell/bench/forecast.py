@@ -27,6 +27,8 @@ MEGABYTES_PER_RUN: dict[EnvFamily, float] = {
 }
 """Three checkpoints and the logs."""
 START_SECONDS = 5.0
+OVER = ("failed", "stopped")
+"""Unfinished runs that nobody goes on with."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ def cost_of(runs: Sequence[PlannedRun], jobs: int, speeds: dict[str, float] | No
 def seconds_left(states: Sequence[RunState]) -> float:
     """How long the rest may take at the present number of runs at a time; 0 if nothing is left."""
     speeds = speeds_of(states)
-    rest = [seconds_left_of(state, speeds) for state in states if not state.is_finished and state.status != "failed"]
+    rest = [seconds_left_of(state, speeds) for state in states if not state.is_finished and state.status not in OVER]
     at_a_time = max(1, sum(state.status in ("running", "in use") for state in states))
     return max([sum(rest) / at_a_time, *rest], default=0.0)
 

@@ -16,8 +16,8 @@ from swell.runs.run_directory import plain_name, read_json
 RUNS, LOGS = "runs", "logs"
 """Folders of a benchmark's directory."""
 
-MAY_DIFFER = ("ramp_from", "threads")
-"""Options that may differ from the plan: a path that changes when a benchmark is moved, and a matter of the machine."""
+MAY_DIFFER = ("ramp_from", "threads", "track")
+"""Options that may differ from the plan: a path that changes when a benchmark is moved, and matters of the machine."""
 SET_BY_SOURCE = ("scaler", "horizon", "ramp_order")
 """Options that the plan of a control leaves open until its source has finished."""
 
@@ -31,6 +31,8 @@ class PlannedRun:
     config: RunConfig
     source: str | None = None
     """Name of the run that must be finished first."""
+    open_options: tuple[str, ...] = ()
+    """Options that are drawn when the run begins, so that the plan does not know them."""
 
     @property
     def env(self) -> str:
@@ -119,7 +121,7 @@ def _differences(run: PlannedRun, root: Path) -> list[str]:
     source_finished = _source_has_finished(run, root)
     planned = (run.resolved_config(root) if source_finished else run.config).to_dict()
     chosen_by_run = () if planned["checkpoint_every"] else ("checkpoint_every",)
-    ignored = {*MAY_DIFFER, *chosen_by_run, *(() if source_finished else SET_BY_SOURCE)}
+    ignored = {*MAY_DIFFER, *chosen_by_run, *run.open_options, *(() if source_finished else SET_BY_SOURCE)}
     return [
         f"{name} is planned as {value!r}, but was {stored[name]!r}"
         for name, value in planned.items()

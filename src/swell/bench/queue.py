@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Protocol
 
 from swell.bench.plan import PlannedRun, refuse_mismatched_runs
-from swell.bench.status import INDEX, RunState, read_state, read_states, write_index
+from swell.bench.status import INDEX, RunState, mark_as_stopped, read_state, read_states, write_index
 from swell.bench.workers.process import IN_USE, Ending
 from swell.config.run_config import RunConfig
+from swell.errors import ConfigError
 from swell.runs.interrupt import InterruptedRunError, StopRequest
 from swell.runs.run_directory import storage_errors
 
@@ -48,8 +49,8 @@ class Executor(Protocol):
         """The runs that have ended since the last call."""
         ...
 
-    def stop(self) -> None:
-        """Asks every run to save and stop; `finished` still tells how each ended."""
+    def stop(self, only: PlannedRun | None = None) -> None:
+        """Asks every run, or this one, to save and stop; `finished` still tells how each ended."""
         ...
 
     def close(self) -> None:
@@ -73,6 +74,37 @@ class Board(Protocol):
         ...
 
 
+class Overseer(Protocol):
+    """Who decides what the runs are and which are worth going on with, as `swell sweep` does."""
+
+    def config_of(self, run: PlannedRun) -> RunConfig:
+        """The whole config of a run that is about to begin or to go on."""
+        ...
+
+    def is_hopeless(self, state: RunState) -> str | None:
+        """Why a run at work is to be stopped for good; None lets it go on. Asked about once a second."""
+        ...
+
+    def ended(self, state: RunState) -> None:
+        """A run is done, diverged, stopped or failed; may be told again."""
+        ...
+
+
+class NoOverseer:
+    """Runs are as planned, and all of them are trained to their end."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def config_of(self, run: PlannedRun) -> RunConfig:
+        return run.resolved_config(self._root)
+
+    def is_hopeless(self, state: RunState) -> str | None:
+        return None
+
+    def ended(self, state: RunState) -> None: ...
+
+
 @dataclass(frozen=True)
 class BenchmarkResult:
     """How the runs stand at the end of a driver."""
@@ -85,6 +117,10 @@ class BenchmarkResult:
         return [state for state in self.states if state.is_finished]
 
     @property
+    def stopped(self) -> list[RunState]:
+        return [state for state in self.states if state.status == "stopped"]
+
+    @property
     def failed(self) -> list[RunState]:
         return [state for state in self.states if state.status == "failed"]
 
@@ -92,8 +128,9 @@ class BenchmarkResult:
         """What came of it, then each failed run with its reason and its log."""
         lines = [f"{len(self.finished)} of {len(self.states)} finished"]
         diverged = sum(state.status == "diverged" for state in self.states)
-        in_use = len(self.states) - len(self.finished) - len(self.failed)
+        in_use = len(self.states) - len(self.finished) - len(self.failed) - len(self.stopped)
         lines[0] += f" ({diverged} diverged)" if diverged else ""
+        lines[0] += f", {len(self.stopped)} stopped early" if self.stopped else ""
         lines[0] += f", {len(self.failed)} failed" if self.failed else ""
         lines[0] += f", {in_use} in use by others" if in_use else ""
         for state in self.failed:
@@ -103,6 +140,14 @@ class BenchmarkResult:
         return "\n".join(lines)
 
 
+def refuse(runs: Sequence[PlannedRun], root: Path, executor: Executor) -> None:
+    """ConfigError if the plan cannot be carried out in `root`: it holds other runs, or what is left cannot be run."""
+    refuse_mismatched_runs(runs, root.resolve())
+    left = [s.run for s in read_states(runs, root.resolve()) if not s.is_finished and s.status != "stopped"]
+    if left:
+        executor.prepare(left)
+
+
 def run_benchmark(
     runs: Sequence[PlannedRun],
     root: Path,
@@ -110,6 +155,7 @@ def run_benchmark(
     board: Board,
     retries: int = RETRIES,
     patience: float = PATIENCE_SECONDS,
+    overseer: Overseer | None = None,
 ) -> BenchmarkResult:
     """Carries out what is left of the plan in `root` and says how it ended.
 
@@ -118,11 +164,10 @@ def run_benchmark(
     """
     root = root.resolve()
     try:
-        refuse_mismatched_runs(runs, root)
-        executor.prepare(runs)
+        refuse(runs, root, executor)
         with storage_errors("make directory", root):
             root.mkdir(parents=True, exist_ok=True)
-        queue = _Queue(runs, root, executor, board, retries)
+        queue = _Queue(runs, root, executor, board, retries, overseer or NoOverseer(root))
         with StopRequest() as stop:
             states = queue.work(stop, patience)
     finally:
@@ -137,8 +182,17 @@ def run_benchmark(
 
 
 class _Queue:
-    def __init__(self, runs: Sequence[PlannedRun], root: Path, executor: Executor, board: Board, retries: int) -> None:
+    def __init__(
+        self,
+        runs: Sequence[PlannedRun],
+        root: Path,
+        executor: Executor,
+        board: Board,
+        retries: int,
+        overseer: Overseer,
+    ) -> None:
         self._root, self._executor, self._board, self._retries = root, executor, board, retries
+        self._overseer = overseer
         # What failed under an earlier driver counts as failed only if it does so again.
         self._states = {
             state.run.name: replace(state, status="interrupted", reason="") if state.status == "failed" else state
@@ -146,6 +200,9 @@ class _Queue:
         }
         self._deaths: Counter[str] = Counter()
         self._given_up: set[str] = set()
+        self._stopping: set[str] = set()
+        for state in self._states.values():
+            self._tell_the_overseer(state)
         self._refreshed_at = 0.0
         self._changed = True
         self._write_index()
@@ -183,6 +240,8 @@ class _Queue:
         state = read_state(run, self._root)
         if state.is_finished or ending.code == IN_USE:
             self._set(state if state.is_finished else replace(state, status="in use"))
+        elif run.name in self._stopping:
+            self._set(replace(state, status="stopped"))
         elif not ending.died:
             # Code 0 without a result: something else than the run ended the process well.
             self._give_up(state, ending.message or f"ended with code {ending.code}")
@@ -198,9 +257,19 @@ class _Queue:
         self._refreshed_at = time.monotonic()
         for name, state in list(self._states.items()):
             if state.status == "running":
-                self._states[name] = replace(read_state(state.run, self._root), status="running", score=None, reason="")
+                now = replace(read_state(state.run, self._root), status="running", score=None, reason="")
+                self._states[name] = now
+                reason = None if name in self._stopping else self._overseer.is_hopeless(now)
+                if reason is not None:
+                    self._stop_for_good(now, reason)
             elif state.status == "in use":
                 self._set(read_state(state.run, self._root))
+
+    def _stop_for_good(self, state: RunState, reason: str) -> None:
+        """Notes it in the run directory first: a driver that dies now must not let the run go on later."""
+        self._stopping.add(state.run.name)
+        mark_as_stopped(state.run.directory(self._root), reason)
+        self._executor.stop(state.run)
 
     def _update_controls(self) -> None:
         """A control waits while its source has no result, and fails with it."""
@@ -223,13 +292,16 @@ class _Queue:
 
     def _start(self, run: PlannedRun) -> None:
         state = read_state(run, self._root)  # another driver may have taken or finished it since the last look
-        if state.is_finished or state.status == "in use":
+        if state.is_finished or state.status in ("in use", "stopped"):
             self._set(state)
         elif state.status == "failed" and self._has_failed_elsewhere(run):
             self._give_up(state, state.reason)
         else:
             try:
-                config = run.resolved_config(self._root)
+                config = self._overseer.config_of(run)
+            except ConfigError as error:
+                self._give_up(state, "; ".join(error.faults))
+                return
             except Exception as error:  # what a source left behind may be anything; the other runs go on
                 self._give_up(state, f"cannot follow {run.source}: {type(error).__name__}: {error}")
                 return
@@ -263,8 +335,15 @@ class _Queue:
         self._set(replace(state, status="failed", reason=reason))
 
     def _set(self, state: RunState) -> None:
-        self._changed |= self._states[state.run.name].status != state.status
+        is_news = self._states[state.run.name].status != state.status
+        self._changed |= is_news
         self._states[state.run.name] = state
+        if is_news:
+            self._tell_the_overseer(state)
+
+    def _tell_the_overseer(self, state: RunState) -> None:
+        if state.is_finished or state.status in ("stopped", "failed"):
+            self._overseer.ended(state)
 
     def _write_index(self) -> None:
         if self._changed:

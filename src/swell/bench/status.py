@@ -18,8 +18,10 @@ from swell.display.sinks import Row, finite
 from swell.errors import ConfigError, StorageError
 from swell.runs.run_directory import LOCK_NAME, RunLock, read_json, write_json_atomic
 
-Status = Literal["missing", "waiting", "running", "in use", "interrupted", "failed", "done", "diverged"]
-"""`waiting` for its source; `running` under this driver; `in use` by another process."""
+Status = Literal["missing", "waiting", "running", "in use", "interrupted", "stopped", "failed", "done", "diverged"]
+"""`waiting` for its source; `running` under this driver; `in use` by another process; `stopped` for good."""
+STOPPED = "stopped.json"
+"""In a run directory: why a sweep gave the run up."""
 INDEX = "index.json"
 TAIL_BYTES = 1 << 16
 
@@ -88,6 +90,11 @@ def read_states(runs: Iterable[PlannedRun], root: Path) -> list[RunState]:
     return list(states.values())
 
 
+def mark_as_stopped(directory: Path, reason: str) -> None:
+    """A run that is not worth going on with; `swell resume` still could."""
+    write_json_atomic(directory / STOPPED, {"reason": reason})
+
+
 def is_held(directory: Path) -> bool:
     """Whether some process works on the run, found out without getting into its way for more than a moment."""
     return any(_is_locked(place) for place in (claim_of(directory), directory))
@@ -133,6 +140,8 @@ def _status(directory: Path, summarised: str) -> Status:
         return "done" if summarised == "done" else "diverged"
     if is_held(directory):
         return "in use"
+    if (directory / STOPPED).exists():
+        return "stopped"
     if summarised == "failed":
         return "failed"
     return "interrupted" if (directory / "config.json").exists() else "missing"

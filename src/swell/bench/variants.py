@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 from swell.config.run_config import RunConfig, changed
 from swell.config.validation import did_you_mean
 from swell.errors import ConfigError
+from swell.preset_files import is_preset_file
 from swell.presets import PRESETS, make_config
 from swell.runs.run_directory import read_json
 
@@ -79,8 +80,8 @@ def parse_variant(text: str, preset: str = "auto") -> Variant:
     named, slash, rule = body.rpartition("/")
     preset = named if slash else preset
     rule, _, argument = rule.partition(":")
-    if not slash and rule in PRESETS:
-        preset, rule = rule, "preset"
+    if is_preset_file(body) or (not slash and rule in PRESETS):
+        preset, rule, argument = body, "preset", ""
     if rule not in (*RULE_NAMES, "preset"):
         hint = did_you_mean(rule, [*RULE_NAMES, *PRESETS])
         raise ConfigError(f"variant {text!r}: unknown rule {rule!r}{hint} (`swell bench --help` lists them)")

@@ -13,6 +13,7 @@ from swell.collect.delayed import RolloutDelay
 from swell.collect.episodes import EpisodeStatistics
 from swell.envs.contract import VectorEnv
 from swell.errors import ConfigError
+from swell.ranks import is_alone, place, total
 from swell.types import Actor, HasActor, Learner, Rollout
 
 if TYPE_CHECKING:
@@ -65,7 +66,10 @@ class Collector:
 
     def _gather(self, learner: Learner, horizon: int, total_env_steps: int) -> Rollout:
         started, in_envs = time.perf_counter(), 0.0
-        buffer = self._buffer
+        buffer, steps_before, own_steps = self._buffer, self.env_steps, 0
+        num_processes = place().count
+        # Where the total may be reached, processes count together at every step; else each guesses what others do.
+        may_end = steps_before + horizon * num_processes * self.envs.num_envs >= total_env_steps
         buffer.start()
         actor = self._actor_of(learner)
         if actor is not None:
@@ -88,7 +92,11 @@ class Collector:
             in_envs += time.perf_counter() - before
             buffer.add(actions, result)
             self.episodes.add(result)
-            self.env_steps += int(np.count_nonzero(result.valid))
+            own_steps += int(np.count_nonzero(result.valid))
+            self.env_steps = steps_before + (total(own_steps) if may_end else num_processes * own_steps)
+        if not is_alone():
+            self.env_steps = steps_before + total(own_steps)
+            self.episodes.tell()
         self.num_rollouts += 1
         if actor is not None:
             actor.finish(buffer.states)
@@ -112,7 +120,8 @@ class Collector:
             self._compiled = None
             if self._buffer.is_on_host and isinstance(learner, HasActor):
                 self._actor = learner.actor(self._max_horizon, self.envs.num_envs)
-            if self._actor is not None and getattr(self.envs, "is_compiled", False):
+            # In one call nobody notes at which step an episode ended, by which processes put theirs in order.
+            if self._actor is not None and getattr(self.envs, "is_compiled", False) and is_alone():
                 from swell.collect.compiled_rollouts import CompiledRollouts
 
                 compiled: Any = self.envs
@@ -139,7 +148,10 @@ class Collector:
         self.episodes.load_state_dict(state["episodes"])
         if self._delay is not None:
             self._delay.load_state_dict(state["delay"], self._device)
-        restarted = self.envs.load_state_dict(state["envs"], resume_count)
+        if state["envs"] is None:  # of another number of processes
+            restarted = self.envs.restart(resume_count)
+        else:
+            restarted = self.envs.load_state_dict(state["envs"], resume_count)
         if restarted is None:
             self._buffer.start_from(state["observations"])
             return True

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from swell.envs.contract import EnvStep
+from swell.ranks import everyones, is_alone, place, total
 
 EPISODES_REMEMBERED = 100
 
@@ -20,20 +21,35 @@ class EpisodeStatistics:
         self.lengths: deque[int] = deque(maxlen=EPISODES_REMEMBERED)
         self._return_so_far = np.zeros(num_envs)
         self._length_so_far = np.zeros(num_envs, dtype=np.int64)
+        self._steps = 0
+        self._ended: list[tuple[int, int, float, int]] = []
+        """Where several processes share a run: step, env, return and length of what ended since they last told."""
 
     def add(self, result: EnvStep) -> None:
         """Counts one step of all envs."""
         returns, lengths, over = self._return_so_far, self._length_so_far, result.episode_over
         returns += result.scores
         lengths += result.valid
-        finished = int(np.count_nonzero(over))
-        if not finished:
+        self._steps += 1
+        if not np.count_nonzero(over):
             return
-        self.finished += finished
-        self.returns.extend(returns[over].tolist())
-        self.lengths.extend(lengths[over].tolist())
+        if is_alone():
+            self.extend(returns[over], lengths[over])
+        else:
+            envs = np.flatnonzero(over)
+            numbers = envs + place().rank * len(over)
+            ended = (numbers.tolist(), returns[envs].tolist(), lengths[envs].tolist())
+            self._ended.extend((self._steps, *episode) for episode in zip(*ended, strict=True))
         returns[over] = 0.0
         lengths[over] = 0
+
+    def tell(self) -> None:
+        """After a rollout: lets all processes count the episodes of all, in the order in which they ended."""
+        if is_alone():
+            return
+        ended = sorted(episode for episodes in everyones(self._ended) for episode in episodes)
+        self._ended.clear()
+        self.extend(np.array([episode[2] for episode in ended]), np.array([episode[3] for episode in ended], np.int64))
 
     @property
     def in_flight(self) -> tuple[np.ndarray, np.ndarray]:
@@ -48,7 +64,7 @@ class EpisodeStatistics:
 
     def abandon(self) -> None:
         """Forgets the episodes in flight: they are not counted in any mean."""
-        self.abandoned += int((self._length_so_far > 0).sum())
+        self.abandoned += total(int((self._length_so_far > 0).sum()))
         self._return_so_far[:] = 0.0
         self._length_so_far[:] = 0
 

@@ -20,7 +20,8 @@ class RunSettings(Settings):
     """The run as a whole."""
 
     preset: str = "auto"
-    """Recipe that sets the defaults of all other options; `auto` goes by algorithm and env. See `swell presets`."""
+    """Recipe that sets the defaults of all other options: a name that `swell presets` lists, `auto`, which goes by
+    algorithm and env, or a file of your own, FILE.toml."""
     algorithm: Algorithm = "pqn"
     """Learning algorithm; all but `pqn` also take continuous actions."""
     total_env_steps: Annotated[Count, tyro.conf.arg(name="steps")] = 200_000
@@ -29,6 +30,9 @@ class RunSettings(Settings):
     """Seed of the weights, the envs, exploration, minibatch order and probes; each draws from its own generator."""
     label: str | None = None
     """What reports call this run and others like it; by default its algorithm and its scaler."""
+    track: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
+    """Where the numbers go beside the run's own logs; each is an extra. TensorBoard is also written unasked where it is
+    installed."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """Where the network lives; `auto` takes a GPU if there is one."""
     threads: Annotated[int, Between(0, 4096)] = 0

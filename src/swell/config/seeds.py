@@ -2,7 +2,7 @@
 
 import numpy as np
 
-SEED_PURPOSES = ("envs", "network", "learner", "probes", "evaluation", "horizons", "prompts")
+SEED_PURPOSES = ("envs", "network", "learner", "probes", "evaluation", "horizons", "prompts", "sweep")
 
 
 def derive_seed(seed: int, purpose: str, occasion: int = 0) -> int:

@@ -63,7 +63,7 @@ class TensorBoardSink:
 
     def write(self, row: Row) -> None:
         for name in row:
-            self._add(f"{_CHART_GROUPS.get(name, 'learning')}/{name}", row, name)
+            self._add(chart_name(name), row, name)
 
     def evaluation(self, row: Row) -> None:
         for name in row:
@@ -100,6 +100,11 @@ _CHART_GROUPS = {
     **dict.fromkeys(("iteration", "gradient_steps", "steps_per_second", "wall_seconds"), "time"),
     **{f"seconds_{phase}": "time" for phase in PHASES},
 }
+
+
+def chart_name(name: str) -> str:
+    """A metric of an iteration as charts call it, with its group."""
+    return f"{_CHART_GROUPS.get(name, 'learning')}/{name}"
 
 
 def number(row: Row, name: str) -> float | None:

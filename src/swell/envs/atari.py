@@ -60,7 +60,7 @@ class AtariEnvs:
         self._image: np.ndarray | None = None
 
     def reset(self) -> np.ndarray:
-        return self._restart_all(resume_count=0)
+        return self.restart(resume_count=0)
 
     def step(self, actions: np.ndarray) -> EnvStep:
         observations, rewards, terminated, truncated, info = self._play(actions)
@@ -96,7 +96,7 @@ class AtariEnvs:
 
     def load_state_dict(self, state: dict[str, Any], resume_count: int) -> np.ndarray | None:
         if self.resume_tier == "continuing":
-            return self._restart_all(resume_count)
+            return self.restart(resume_count)
         if len(state["actions"]) > REPLAY_LIMIT:
             return self._give_up("are too long to be played again", resume_count)
         self._replay(state)
@@ -106,9 +106,9 @@ class AtariEnvs:
 
     def _give_up(self, reason: str, resume_count: int) -> np.ndarray:
         warnings.warn(f"{self._settings.env}: the unfinished games {reason} and are lost", stacklevel=3)
-        return self._restart_all(resume_count)
+        return self.restart(resume_count)
 
-    def _restart_all(self, resume_count: int) -> np.ndarray:
+    def restart(self, resume_count: int) -> np.ndarray:
         self._resume_count = resume_count
         everything = np.ones(self.num_envs, dtype=np.bool_)
         self._games[:] = 0
@@ -131,7 +131,8 @@ class AtariEnvs:
         blocks = self._games // RESEED_EVERY
         indices = np.flatnonzero(due).tolist()
         run = (self._settings.seed, self._resume_count)
-        return np.array([episode_seed(*run, index, int(blocks[index])) for index in indices])
+        first = self._settings.first_env
+        return np.array([episode_seed(*run, first + index, int(blocks[index])) for index in indices])
 
     def _note_first_frames(self, info: dict[str, Any]) -> np.ndarray:
         """Where a new game has begun. The frame at which a game began stays the same until it is over."""

@@ -56,9 +56,13 @@ class CompiledEnvs:
         self._every = np.ones(self.num_envs, dtype=np.bool_)
 
     def reset(self) -> np.ndarray:
-        seeds = env_seeds(self._settings.seed, 0, self.num_envs)
+        return self.restart(resume_count=0)
+
+    def restart(self, resume_count: int) -> np.ndarray:
+        first = self._settings.first_env
+        seeds = env_seeds(self._settings.seed, resume_count, self.num_envs, first)
         for env, seed in enumerate(seeds):  # two envs may get the same seed of 31 bits, so each adds its number
-            self.random_states[env] = mixed(np.uint64(seed << 32 | env))
+            self.random_states[env] = mixed(np.uint64(seed << 32 | first + env))
         observations = np.empty(self._rows, dtype=np.float32)
         reset_envs(self.kind, self.states, self.elapsed, self.random_states, observations)
         return observations

@@ -34,6 +34,8 @@ class EnvBatch(EnvSettings):
     seed: int = 1
     threads: int = 0
     """For backends that step their envs in threads of their own; 0 is as many as there are cores."""
+    first_env: int = 0
+    """Number of the first of these envs where they are a part of more; what an env plays depends on its number."""
     render_mode: str | None = None
     has_masks: bool = False
     """Whether the envs say in `info["action_mask"]` which actions are allowed."""
@@ -77,6 +79,10 @@ class VectorEnv(Protocol):
 
     def reset(self) -> np.ndarray:
         """Starts every env from its seed and returns the first observations."""
+        ...
+
+    def restart(self, resume_count: int) -> np.ndarray:
+        """The same, from seeds drawn from the run's seed and `resume_count`; with 0 it is `reset`."""
         ...
 
     def step(self, actions: np.ndarray) -> EnvStep: ...
@@ -137,11 +143,12 @@ def _every_row(num_envs: int) -> np.ndarray:
     return np.ones(num_envs, dtype=np.bool_)
 
 
-def env_seeds(seed: int, resume_count: int, num_envs: int) -> list[int]:
+def env_seeds(seed: int, resume_count: int, num_envs: int, first_env: int = 0) -> list[int]:
     """One seed per env. A resumed run gets others, so that it does not play its first episodes again."""
     from numpy.random import SeedSequence
 
-    return [int(word) >> 1 for word in SeedSequence((seed, resume_count)).generate_state(num_envs)]
+    words = SeedSequence((seed, resume_count)).generate_state(first_env + num_envs)
+    return [int(word) >> 1 for word in words[first_env:]]
 
 
 def episode_seed(seed: int, resume_count: int, env_index: int, episode: int) -> int:

@@ -46,7 +46,7 @@ class EnvPoolEnvs(CheckedVectorEnvs):
         self._lives = np.zeros(self.num_envs, dtype=np.int64)
 
     def reset(self) -> np.ndarray:
-        return self._restart(resume_count=0)
+        return self.restart(resume_count=0)
 
     def step(self, actions: np.ndarray) -> EnvStep:
         self._steps += 1
@@ -80,11 +80,11 @@ class EnvPoolEnvs(CheckedVectorEnvs):
         return {}
 
     def load_state_dict(self, state: dict[str, Any], resume_count: int) -> np.ndarray | None:
-        return self._restart(resume_count)
+        return self.restart(resume_count)
 
-    def _restart(self, resume_count: int) -> np.ndarray:
+    def restart(self, resume_count: int) -> np.ndarray:
         self.close()
-        seeds = env_seeds(self._settings.seed, resume_count, self.num_envs)
+        seeds = env_seeds(self._settings.seed, resume_count, self.num_envs, self._settings.first_env)
         self._pool = self._make(self._envpool.make_gymnasium, self._settings, seed=seeds)
         observations, info = self._pool.reset()
         self._ended = np.zeros(self.num_envs, dtype=np.bool_)

@@ -95,7 +95,7 @@ class LoopedEnvs:
         return resume(self, state, resume_count)
 
     def restart(self, resume_count: int) -> np.ndarray:
-        seeds = env_seeds(self._settings.seed, resume_count, self.num_envs)
+        seeds = env_seeds(self._settings.seed, resume_count, self.num_envs, self._settings.first_env)
         return np.stack([env.reset(seed=seed)[0] for env, seed in zip(self._envs, seeds, strict=True)])
 
     def _reset_ended(self, observations: np.ndarray, ended: list[int]) -> np.ndarray:
@@ -110,6 +110,9 @@ class LoopedEnvs:
 
 class EntryPointEnvs(CheckedVectorEnvs):
     """The env's own vector env, whichever way it resets itself."""
+
+    shares_generator = True
+    """All envs draw from one, so what an env plays depends on how many others there are."""
 
     def __init__(self, settings: EnvBatch) -> None:
         self._envs = _make_vector_env(settings)
@@ -173,7 +176,7 @@ class EntryPointEnvs(CheckedVectorEnvs):
         return resume(self, state, resume_count)
 
     def restart(self, resume_count: int) -> np.ndarray:
-        (seed,) = env_seeds(self._settings.seed, resume_count, 1)
+        (seed,) = env_seeds(self._settings.seed, resume_count, 1, self._settings.first_env)
         self._ended = np.zeros(self.num_envs, dtype=np.bool_)
         try:
             observations, _ = self._envs.reset(seed=seed)

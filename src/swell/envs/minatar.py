@@ -37,7 +37,7 @@ class MinAtarEnvs:
         self.action_space: Space[Any] = Discrete(len(self._actions))
 
     def reset(self) -> np.ndarray:
-        return self._restart(resume_count=0)
+        return self.restart(resume_count=0)
 
     def step(self, actions: np.ndarray) -> EnvStep:
         played = [self._actions[action] for action in actions.tolist()]
@@ -67,8 +67,8 @@ class MinAtarEnvs:
             restore(game, game_state)
         return None
 
-    def _restart(self, resume_count: int) -> np.ndarray:
-        seeds = env_seeds(self._settings.seed, resume_count, self.num_envs)
+    def restart(self, resume_count: int) -> np.ndarray:
+        seeds = env_seeds(self._settings.seed, resume_count, self.num_envs, self._settings.first_env)
         for game, seed in zip(self._games, seeds, strict=True):
             game.seed(seed)
             game.reset()

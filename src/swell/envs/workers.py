@@ -79,7 +79,8 @@ class WorkerEnvs:
 
     def restart(self, resume_count: int) -> np.ndarray:
         with self._naming_failures():
-            self._envs.reset_async(seed=env_seeds(self._settings.seed, resume_count, self.num_envs))
+            seeds = env_seeds(self._settings.seed, resume_count, self.num_envs, self._settings.first_env)
+            self._envs.reset_async(seed=seeds)
             return self._envs.reset_wait(self._timeout)[0]
 
     def _call(self, name: str) -> tuple[Any, ...]:

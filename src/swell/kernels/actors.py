@@ -9,6 +9,7 @@ from torch import Generator, Tensor
 from swell.kernels import acting
 from swell.kernels.layers import Room
 from swell.kernels.models import CompiledPolicy, CompiledQNetwork, Part
+from swell.ranks import drawn
 
 NONE = np.empty(0, np.float32)
 
@@ -30,6 +31,10 @@ class _Actor:
             self.room.inputs[:] = rows
         if self._divides:
             self.room.inputs[:] /= 255.0
+
+    def _drawn(self, draw: Callable[[int], Tensor]) -> np.ndarray:
+        """[T, N, …] random numbers."""
+        return drawn(draw, self.num_envs, dimension=1).contiguous().numpy()
 
 
 class QActor(_Actor):
@@ -57,9 +62,10 @@ class QActor(_Actor):
 
     def start(self, horizon: int) -> None:
         """Draws what all steps of a rollout need."""
-        shape = (horizon, self.num_envs)
-        self.explores = torch.rand(shape, generator=self._generator).numpy()
-        self.random_actions = torch.randint(self._num_actions, shape, generator=self._generator).numpy()
+        self.explores = self._drawn(lambda envs: torch.rand((horizon, envs), generator=self._generator))
+        self.random_actions = self._drawn(
+            lambda envs: torch.randint(self._num_actions, (horizon, envs), generator=self._generator)
+        )
 
     def act(self, step: int, observations: np.ndarray, progress: float) -> np.ndarray:
         self._see(observations)
@@ -121,10 +127,10 @@ class PolicyActor(_Actor):
     def start(self, horizon: int) -> None:
         """Draws what all steps of a rollout need."""
         draw = torch.randn if self._is_continuous else torch.rand
-        noise = draw((horizon, self.num_envs, self.noise.shape[2]), generator=self._generator)
-        if not self._is_continuous:
-            noise.log_().neg_().log_().neg_()  # Gumbel noise: the largest of log p + noise is a draw of p
-        self.noise = noise.numpy()
+        outputs = self.noise.shape[2]
+        self.noise = self._drawn(lambda envs: draw((horizon, envs, outputs), generator=self._generator))
+        if not self._is_continuous:  # Gumbel noise: the largest of log p + noise is a draw of p
+            torch.from_numpy(self.noise).log_().neg_().log_().neg_()
 
     def act(self, step: int, observations: np.ndarray, progress: float) -> np.ndarray:
         self._see(observations)

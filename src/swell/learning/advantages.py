@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from swell.networks.normalizer import Moments, merged
+from swell.ranks import everyones
 
 SMALLEST_SPREAD = 1e-8
 """Added to every standard deviation before dividing by it."""
@@ -104,11 +105,11 @@ class RewardNormalizer:
         return returns
 
     def _add(self, returns: np.ndarray) -> None:
-        if returns.size == 0:
-            return
-        mean = float(returns.mean())
-        batch = Moments(returns.size, mean, float(np.square(returns - mean).sum()))
-        self._moments = merged(self._moments, batch)
+        mean = float(returns.mean()) if returns.size else 0.0
+        own = Moments(returns.size, mean, float(np.square(returns - mean).sum()))
+        for batch in everyones(own):
+            if batch.count:
+                self._moments = merged(self._moments, batch)
 
     def state_dict(self) -> dict[str, Any]:
         return {

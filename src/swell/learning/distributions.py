@@ -5,6 +5,7 @@ argument checks of a general library cost more than they do.
 """
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Self
 
@@ -14,6 +15,7 @@ from gymnasium import spaces
 from torch import Generator, Tensor
 
 from swell.errors import ConfigError
+from swell.ranks import drawn
 from swell.types import Distribution, PolicyView
 
 KindName = Literal["categorical", "multi-categorical", "gaussian"]
@@ -82,8 +84,8 @@ class DiagonalGaussian:
 
     def sample(self, generator: Generator) -> Tensor:
         mean = self.mean.detach()
-        noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype).to(mean.device)
-        return torch.addcmul(mean, self.log_std.detach().exp(), noise)
+        noise = _noise(torch.randn, mean, generator)
+        return torch.addcmul(mean, self.log_std.detach().exp(), noise.to(mean.device))
 
     def log_prob(self, actions: Tensor) -> Tensor:
         standardized = (actions - self.mean) * torch.exp(-self.log_std)
@@ -166,6 +168,12 @@ def categorical_view(logits: Tensor, actions: Tensor | None = None) -> PolicyVie
     return _view(kind, logits, actions)
 
 
+def multi_categorical_view(logits: Sequence[Tensor], actions: Tensor | None = None) -> PolicyView:
+    """What a policy of K independent choices says, of logits [M, A_i] each; `actions` [M, K] are those taken."""
+    kind = ActionKind("multi-categorical", tuple(part.shape[-1] for part in logits))
+    return _view(kind, torch.cat(list(logits), dim=-1), actions)
+
+
 def gaussian_view(mean: Tensor, log_std: Tensor, actions: Tensor | None = None) -> PolicyView:
     """What a Gaussian policy with these means [M, d] says; `log_std` is [M, d] or [d], `actions` [M, d]."""
     kind = ActionKind("gaussian", (mean.shape[-1],))
@@ -181,5 +189,11 @@ def _view(kind: ActionKind, parameters: Tensor, actions: Tensor | None) -> Polic
 
 def _perturbed(log_probs: Tensor, generator: Generator) -> Tensor:
     """Scores whose largest is at i with probability p_i: log p + Gumbel noise, −log(−log u)."""
-    uniform = torch.rand(log_probs.shape, generator=generator, dtype=log_probs.dtype)
+    uniform = _noise(torch.rand, log_probs, generator)
     return log_probs.detach() - uniform.log_().neg_().log_().to(log_probs.device)
+
+
+def _noise(draw: Callable[..., Tensor], like: Tensor, generator: Generator) -> Tensor:
+    """[B, …] of the CPU, for the rows of this process."""
+    shape, dtype = like.shape[1:], like.dtype
+    return drawn(lambda rows: draw((rows, *shape), generator=generator, dtype=dtype), like.shape[0])

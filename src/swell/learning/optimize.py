@@ -9,6 +9,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.optim.adam import adam
 
+from swell import ranks
 from swell.errors import DivergedError
 from swell.types import BatchPlan
 
@@ -174,21 +175,25 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def accumulate_gradients(
-    add_gradient: AddGradient, minibatch: Tensor, micro_batch_size: int, gradient: Tensor
+    add_gradient: AddGradient, rows: Tensor, micro_batch_size: int, gradient: Tensor, minibatch_size: int | None = None
 ) -> tuple[float, int]:
     """Adds the gradient of the minibatch's mean loss to `.grad`, one micro-batch of activations at a time.
 
-    `gradient` is where it is added up: zero, and zero again before each new try. Where memory runs out, micro-batches
-    are halved. Returns the loss and the size of a micro-batch that there was room for.
+    `rows` are this process's part of a minibatch of `minibatch_size`, by default all of it. `gradient` is where it is
+    added up: zero, and zero again before each new try. Where memory runs out, micro-batches are halved. Returns this
+    part of the loss and the size of a micro-batch that there was room for.
     """
-    size = minibatch.shape[0]
+    count = rows.shape[0]
+    size = minibatch_size or count
+    if count == 0:
+        return 0.0, micro_batch_size
     while True:
         try:
-            if size <= micro_batch_size:
-                return add_gradient(minibatch, size), micro_batch_size
-            return sum(add_gradient(part, size) for part in minibatch.split(micro_batch_size)), micro_batch_size
+            if count <= micro_batch_size:
+                return add_gradient(rows, size), micro_batch_size
+            return sum(add_gradient(part, size) for part in rows.split(micro_batch_size)), micro_batch_size
         except (MemoryError, RuntimeError) as error:
-            used = min(micro_batch_size, size)
+            used = min(micro_batch_size, count)
             if used == 1 or not is_out_of_memory(error):
                 raise
         # Not in the handler: there, the error still holds the tensors of the calls that failed.
@@ -196,6 +201,15 @@ def accumulate_gradients(
         gradient.zero_()
         if gradient.device.type == "cuda":
             torch.cuda.empty_cache()
+
+
+def summed_over_processes(gradient: Tensor, loss: float) -> float:
+    """Adds up the parts of a gradient, in place, and of its loss that the processes of a run have; in one message."""
+    if ranks.is_alone():
+        return loss
+    message = ranks.add_up(torch.cat([gradient, gradient.new_tensor([loss])]))
+    gradient.copy_(message[:-1])
+    return message[-1].item()
 
 
 def clipped_step(optimizer: FlatAdam, max_gradient_norm: float | None, loss: float) -> float:
@@ -256,7 +270,15 @@ class SampleMeans:
             self._counts[name] = self._counts.get(name, 0) + values.numel()
 
     def mean(self, name: str) -> float:
-        return self._sums[name].item() / self._counts[name]
+        return self.means()[name]
 
     def means(self) -> dict[str, float]:
-        return {name: self.mean(name) for name in self._sums}
+        """Over the samples of all processes; one of them may have had none."""
+        sums: dict[str, float] = {}
+        counts: dict[str, int] = {}
+        own = {name: (total.item(), self._counts[name]) for name, total in self._sums.items()}
+        for tallies in ranks.everyones(own):
+            for name, (total, count) in tallies.items():
+                sums[name] = sums.get(name, 0.0) + total
+                counts[name] = counts.get(name, 0) + count
+        return {name: total / counts[name] for name, total in sums.items()}

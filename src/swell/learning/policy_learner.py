@@ -21,6 +21,7 @@ from swell.learning.optimize import (
     accumulate_gradients,
     clipped_step,
     flat_parameters,
+    summed_over_processes,
     update_report,
 )
 from swell.learning.policy_batch import PolicyBatch
@@ -29,6 +30,7 @@ from swell.learning.targets import rollout_returns
 from swell.networks.actor_critics import ActorCritic, make_actor_critic
 from swell.networks.encoders import seeded
 from swell.networks.parts import structure_of
+from swell.ranks import Shares, shared_samples
 from swell.types import Actor, BatchPlan, PolicyView, Rollout
 
 if TYPE_CHECKING:
@@ -189,8 +191,10 @@ class PolicyLearner(Generic[SettingsKind]):
         if self._reward_normalizer is not None:
             rewards = self._reward_normalizer.normalize(rewards)
         returns = rollout_returns(rollout, rewards, values, self.values, self.settings, self._sum_over_time)
+        indices, shares = shared_samples(rollout.valid)
         return PolicyBatch(
-            indices=rollout.valid_indices,
+            indices=indices,
+            shares=shares,
             states=states,
             actions=actions,
             parameters=parameters,
@@ -209,13 +213,14 @@ class PolicyLearner(Generic[SettingsKind]):
         return now
 
     def gradient_step(
-        self, add_gradient: AddGradient, minibatch: Tensor, optimizer: FlatAdam | None = None
+        self, add_gradient: AddGradient, minibatch: Tensor, shares: Shares, optimizer: FlatAdam | None = None
     ) -> StepTaken:
-        """One step of the optimizer, or of another one on the same parameters."""
+        """One step of the optimizer, or of another one on the same parameters; each process does its share of it."""
         optimizer = optimizer or self.optimizer
         loss, self.micro_batch_size = accumulate_gradients(
-            add_gradient, minibatch, self.micro_batch_size, optimizer.gradient
+            add_gradient, shares.own(minibatch), self.micro_batch_size, optimizer.gradient, minibatch.shape[0]
         )
+        loss = summed_over_processes(optimizer.gradient, loss)
         norm = clipped_step(optimizer, self.settings.max_gradient_norm, loss)
         self.gradient_steps += 1
         return StepTaken(loss, norm)
@@ -223,7 +228,7 @@ class PolicyLearner(Generic[SettingsKind]):
     @torch.no_grad()
     def observe(self, batch: PolicyBatch) -> None:
         """After an update: lets the observation normaliser, if there is one, take in what was seen."""
-        self.network.observe(batch.states[batch.indices])
+        self.network.observe(batch.states[batch.own])
 
     def report(
         self, batch: PolicyBatch, plan: BatchPlan, now: Hyperparameters, steps: list[StepTaken], means: dict[str, float]

@@ -12,6 +12,7 @@ from swell.measurement import Measurement
 from swell.memory.dry_run import dry_run
 from swell.memory.plan import DryRun, Footprint, MemoryPlan, Needs, memory_limit, needs_of, plan_memory
 from swell.memory.system import free_memory, give_back_freed_memory, resident_memory
+from swell.ranks import apart, place
 from swell.types import Learner
 
 EVALUATION_ENVS = 100
@@ -42,10 +43,12 @@ def fit_into_memory(
         # The packages that envs import weigh once, however many envs there are.
         make_envs(replace(config, async_envs=False, num_envs=1)).close()
     resident = resident_memory() or 0
-    limit = memory_limit(config, resident, free_memory())
+    free = free_memory()
+    limit = memory_limit(config, resident, None if free is None else free / place().local_count)
     envs = make_envs(config)
     weight_of_envs = (resident_memory() or 0) - resident
-    needs = needs_of_an_iteration(config, envs, make_parts)
+    with apart():
+        needs = needs_of_an_iteration(config, envs, make_parts)
     before = resident_memory() or 0
     observations = envs.reset()  # which is when some take most of their memory
     weight_of_envs += (resident_memory() or 0) - before

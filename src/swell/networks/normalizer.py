@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from swell.networks.encoders import as_float
+from swell.ranks import everyones
 
 EPSILON = 1e-8
 CLIP = 10.0
@@ -67,19 +68,21 @@ class ObservationNormalizer(nn.Module):
 
     @torch.no_grad()
     def observe(self, observations: Tensor) -> None:
-        """Merges a batch [B, *shape] into the statistics."""
+        """Merges a batch [B, *shape] into the statistics, and what other processes of the run give."""
         batch_count = observations.shape[0]
-        if batch_count == 0:
-            return
         batch = as_float(observations).to("cpu", torch.float64)
         mean = batch.mean(dim=0)
-        seen = Moments(torch.tensor(float(batch_count), dtype=torch.float64), mean, (batch - mean).square().sum(dim=0))
-        moments = merged(Moments(self.count, self.mean, self.squared_deviations), seen)
+        own = Moments(torch.tensor(float(batch_count), dtype=torch.float64), mean, (batch - mean).square().sum(dim=0))
+        moments = Moments(self.count, self.mean, self.squared_deviations)
+        for seen in everyones(own):
+            if seen.count > 0:  # of no observations the mean is none
+                moments = merged(moments, seen)
         self.count.copy_(moments.count)
         self.mean.copy_(moments.mean)
         self.squared_deviations.copy_(moments.squared_deviations)
         self.center.copy_(self.mean)
-        self.scale.copy_((self.squared_deviations / self.count + EPSILON).rsqrt())
+        if self.count > 0:
+            self.scale.copy_((self.squared_deviations / self.count + EPSILON).rsqrt())
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
         statistics = {name: self._buffers.pop(name) for name in STATISTICS}

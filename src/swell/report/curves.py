@@ -7,7 +7,19 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from swell.report.figures import Axis, Entry, Figure, colour, entry, line_style, plotly_text, rounded, scatter, titled
+from swell.report.figures import (
+    Axis,
+    Entry,
+    Figure,
+    colour,
+    entry,
+    line_style,
+    log_axis,
+    plotly_text,
+    rounded,
+    scatter,
+    titled,
+)
 from swell.report.records import RunRecord, kinds_of
 from swell.report.scoring import Scores
 from swell.report.stats import align, bootstrap_band, common_grid, curve_band, performance_profile
@@ -16,6 +28,8 @@ from swell.report.words import ENV_RUN, Kind, Words
 Array = NDArray[np.float64]
 POINTS = 120
 """Points of a curve: more than its pixels would be wasted."""
+SAME_END = 0.05
+"""Runs that end within this share of the longest one's length are meant to be equally long."""
 RESAMPLES = 500
 """Of the bands around curves, which need fewer than numbers in a table."""
 LOG_SIGNALS = ("gradient_noise_scale", "kl_divergence")
@@ -76,10 +90,11 @@ def ess_curves(records: Sequence[RunRecord], labels: Sequence[str], env: str) ->
 def reading_curves(records: Sequence[RunRecord], labels: Sequence[str], env: str, signal: str) -> Figure | None:
     """Readings of one signal over training."""
     entries: list[Entry] = []
-    lowest = math.inf
+    lowest, highest = math.inf, -math.inf
     for variant, label in enumerate(labels):
         logs = [run.log for run in _runs(records, env, label) if run.log.signal == signal and run.log.readings.size]
         lowest = min([lowest, *(float(log.readings.min()) for log in logs)])
+        highest = max([highest, *(float(log.readings.max()) for log in logs)])
         if len(logs) == 1:  # each reading as it was: there are few, and none between them
             trace = scatter(
                 "lines+markers" if logs[0].readings.size <= POINTS // 2 else "lines",
@@ -92,8 +107,8 @@ def reading_curves(records: Sequence[RunRecord], labels: Sequence[str], env: str
             entries.append(entry(trace, variant))
         else:
             entries += _band([(log.reading_clock, log.readings) for log in logs], variant, label)
-    logarithmic = signal in LOG_SIGNALS and lowest > 0  # a logarithm would hide a reading of 0
-    style = {"type": "log", "dtick": "D2"} if logarithmic else {"rangemode": "tozero"}
+    logarithmic = signal in LOG_SIGNALS and 0 < lowest < math.inf  # a logarithm would hide a reading of 0
+    style = log_axis(lowest, highest) if logarithmic else {"rangemode": "tozero"}
     return _over_the_clock(entries, _kind_of(records, env), titled(plotly_text(signal_name(signal)), **style))
 
 
@@ -154,12 +169,23 @@ def _band(curves: Sequence[tuple[Array, Array]], variant: int, label: str, axis:
     known = [(x[finite], y[finite]) for x, y in curves for finite in [np.isfinite(x) & np.isfinite(y)] if finite.any()]
     if not known:
         return []
-    grid = common_grid(known, POINTS)
+    grid = common_grid(_ended_together(known), POINTS)
     if len(known) == 1:
         mean = align(known, grid)[0]
         return [_line_with_band(grid, mean, mean, mean, variant, label, axis)]
     mean, low, high = curve_band(known, grid, resamples=RESAMPLES)
     return [_line_with_band(grid, mean, low, high, variant, f"{label}, {len(known)} runs", axis)]
+
+
+def _ended_together(curves: list[tuple[Array, Array]]) -> list[tuple[Array, Array]]:
+    """Curves cut where the first of those ends that go to the end, give or take a rollout.
+
+    Otherwise the last point of a mean would be that of the one run whose last rollout was the longest.
+    """
+    last = max(x[-1] for x, _ in curves)
+    start = min(x[0] for x, _ in curves)
+    shared = min(x[-1] for x, _ in curves if x[-1] >= last - SAME_END * (last - start))
+    return [(np.minimum(x, shared), y) for x, y in curves]
 
 
 def _line_with_band(

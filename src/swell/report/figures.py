@@ -73,7 +73,8 @@ def dash(variant: int) -> str:
 
 
 def line_style(variant: int) -> dict[str, Any]:
-    return {"color": colour(variant), "dash": dash(variant), "width": 2}
+    """Solid lines are wide, so that they show beneath a dashed one that runs over them."""
+    return {"color": colour(variant), "dash": dash(variant), "width": 3.5 if dash(variant) == "solid" else 2}
 
 
 def entry(trace: dict[str, Any], variant: int | None, axis: Axis | None = None) -> Entry:
@@ -89,6 +90,16 @@ def scatter(mode: str, x: Sequence[float | None], y: Sequence[object], **style: 
 def titled(title: str, **style: Any) -> dict[str, Any]:
     """An axis with its title."""
     return {"title": {"text": title}, **style}
+
+
+def log_axis(low: float, high: float) -> dict[str, Any]:
+    """A logarithmic axis whose ticks are whole numbers such as 0.02 and 500, not the digits 2 and 5 alone."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    digits = (1, 2, 5) if last - first <= 3 else (1,)
+    every = max(1, (last - first) // 8)
+    ticks = [float(f"{digit}e{power}") for power in range(first, last + 1, every) for digit in digits]
+    texts = [f"{tick:,.0f}" if tick >= 1 else f"{tick:g}" for tick in ticks]
+    return {"type": "log", "tickmode": "array", "tickvals": ticks, "ticktext": texts}
 
 
 def interval_dots(intervals: Mapping[str, Interval], labels: Sequence[str], x_title: str) -> Figure:
@@ -194,7 +205,8 @@ def score_over_gradient_steps(
         entries.append(entry(trace, variant))
     all_steps = [steps for row in points.values() for steps, _, _ in row]
     wide = max(all_steps) > 20 * max(1.0, min(all_steps))
-    axis = titled(x_title, **({"type": "log"} if wide else {"rangemode": "tozero"}))
+    scale = log_axis(max(1.0, min(all_steps)), max(all_steps)) if wide else {"rangemode": "tozero"}
+    axis = titled(x_title, **scale)
     return Figure(entries, {"xaxis": axis, "yaxis": titled(y_title)}, 340)
 
 

@@ -124,10 +124,12 @@ class Page:
         self.labels = variant_labels(records, about)
         self.envs = sorted({record.env for record in records if record.env}, key=natural_key)
         self.figures: list[Figure] = []
+        self.captions: list[str] = []
 
     def plot(self, figure: Figure, caption: str = "") -> Html:
         """A place for a figure."""
         self.figures.append(figure)
+        self.captions.append(caption)
         place = tag("div", class_="plot", data_figure=str(len(self.figures) - 1))
         return tag("figure", join([tag("figcaption", bdi(caption)) if caption else Html(), place]))
 

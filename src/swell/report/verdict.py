@@ -157,8 +157,8 @@ def _headline(label: str, findings: Sequence[Finding], place: str) -> str:
 
 
 def _lone_headline(records: Sequence[RunRecord], scoring: Scoring, labels: Sequence[str]) -> str:
-    if len(records) == 1:
-        return "One run: nothing to compare."
+    if len(records) == 1 and labels:
+        return _headline_of_one(records[0], scoring)
     if not labels:
         return "No run here can be read."
     envs = sorted({record.env for record in records if record.label})
@@ -167,6 +167,16 @@ def _lone_headline(records: Sequence[RunRecord], scoring: Scoring, labels: Seque
         f"One variant, {labels[0]}: nothing to compare it with. {counted(scored, 'finished run')} "
         f"on {counted(len(envs), scoring.words.place)}."
     )
+
+
+def _headline_of_one(record: RunRecord, scoring: Scoring) -> str:
+    """What a single run came to, as far as that is known."""
+    name = f"{record.label} on {record.env}"
+    length = f"{record.clock:,.0f} {record.kind.words.clock}" if record.clock else "the start"
+    score = record.score(scoring.field)
+    if record.finished and score is not None:
+        return f"{name} reached {score:.4g} after {length} ({scoring.field_name})."
+    return f"{name}: {record.status} after {length}."
 
 
 def _basis(records: Sequence[RunRecord], scoring: Scoring) -> str:

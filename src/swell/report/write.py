@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from importlib.resources import files
 from importlib.util import find_spec
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from swell.errors import ConfigError
+from swell.report.numbers import as_csv, as_json, rows_of
 from swell.report.page import Html, Page, bdi, escape, first_upper, join, swatch, tag
 from swell.report.records import RunRecord, read_runs
 from swell.report.run_files import clean_text
@@ -47,14 +48,29 @@ def write_report(paths: Sequence[Path], out: Path, about: str | None = None, tit
     `about` is the label of the variant that the others are compared with; by default the adaptive one. `out` may be a
     folder; the page is then its report.html.
     """
-    records = read_runs(paths)
-    page = render(records, about, title)
-    target = out / "report.html" if out.is_dir() else out
+    return _write(out, "report.html", render(read_runs(paths), about, title))
+
+
+def write_numbers(paths: Sequence[Path], out: Path, about: str | None = None) -> Path:
+    """Write the numbers behind every figure as CSV, or as JSON where the file's name ends so; a folder gets CSV."""
+    page = Page(read_runs(paths), about)
+    figures = [
+        (name, page.captions[number], page.figures[number])
+        for name, numbers in _figures_by_section(page)
+        for number in numbers
+    ]
+    rows = list(rows_of(figures, page.labels))
+    return _write(out, "report.csv", as_json(rows) if out.suffix == ".json" else as_csv(rows))
+
+
+def _write(out: Path, name: str, text: str) -> Path:
+    """In one step; `out` may be a folder, which gets a file of that name."""
+    target = out / name if out.is_dir() else out
     with storage_errors("write", target):
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(f".{target.name}.tmp")
         try:
-            write_durably(temporary, page.encode("utf-8", "replace"))
+            write_durably(temporary, text.encode("utf-8", "replace"))
             os.replace(temporary, target)
         finally:
             temporary.unlink(missing_ok=True)
@@ -64,25 +80,7 @@ def write_report(paths: Sequence[Path], out: Path, about: str | None = None, tit
 def render(records: Sequence[RunRecord], about: str | None = None, title: str | None = None) -> str:
     """The page as text."""
     page = Page(records, about)
-    sections = [
-        ("verdict", "", verdict_section(page)),
-        ("aggregate", "Aggregate scores", aggregate_section(page)),
-        ("profile", "Performance profile", profile_section(page)),
-        ("curves", "Learning curves", curve_section(page)),
-        ("batch", first_upper(page.words.batch), batch_section(page)),
-        ("ess", "Effective sample size", ess_section(page)),
-        ("signal", "How much the policy changes", signal_section(page)),
-        ("probability", "Probability of improvement", probability_section(page)),
-        ("improvement", f"Improvement per {page.words.place}", improvement_section(page)),
-        ("size", "Improvement over batch and network size", size_section(page)),
-        ("gradient-steps", f"Score and {page.words.updates}", gradient_step_section(page)),
-        ("time", "Where the time goes", time_section(page)),
-        ("atari", "Atari-5 and Atari-10 estimates", atari_section(page)),
-        ("config", "Configuration", config_section(page)),
-        ("trouble", "Runs that did not finish", unfinished_section(page)),
-        ("runs", "All runs", run_section(page)),
-        ("versions", "Versions and hardware", version_section(page)),
-    ]
+    sections = [(name, heading, draw(page)) for name, heading, draw in _sections(page)]
     present = [(name, heading, content) for name, heading, content in sections if content]
     links = join(tag("a", heading, href=f"#{name}") for name, heading, _ in present if heading)
     first, *others = [
@@ -98,6 +96,36 @@ def render(records: Sequence[RunRecord], about: str | None = None, title: str | 
         footer=escape(f"Made by `swell report` on {datetime.now():%Y-%m-%d %H:%M}. This file needs no network."),
         data=_script_safe([figure.as_json() for figure in page.figures]),
     )
+
+
+def _sections(page: Page) -> list[tuple[str, str, Callable[[Page], Html]]]:
+    """Name, heading and content of each, in the order of the page."""
+    return [
+        ("verdict", "", verdict_section),
+        ("aggregate", "Aggregate scores", aggregate_section),
+        ("profile", "Performance profile", profile_section),
+        ("curves", "Learning curves", curve_section),
+        ("batch", first_upper(page.words.batch), batch_section),
+        ("ess", "Effective sample size", ess_section),
+        ("signal", "How much the policy changes", signal_section),
+        ("probability", "Probability of improvement", probability_section),
+        ("improvement", f"Improvement per {page.words.place}", improvement_section),
+        ("size", "Improvement over batch and network size", size_section),
+        ("gradient-steps", f"Score and {page.words.updates}", gradient_step_section),
+        ("time", "Where the time goes", time_section),
+        ("atari", "Atari-5 and Atari-10 estimates", atari_section),
+        ("config", "Configuration", config_section),
+        ("trouble", "Runs that did not finish", unfinished_section),
+        ("runs", "All runs", run_section),
+        ("versions", "Versions and hardware", version_section),
+    ]
+
+
+def _figures_by_section(page: Page) -> Iterator[tuple[str, range]]:
+    for name, _, draw in _sections(page):
+        before = len(page.figures)
+        draw(page)
+        yield name, range(before, len(page.figures))
 
 
 def _toolbar(labels: Sequence[str]) -> Html:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from gymnasium.spaces import Space
 
+from swell import ranks
 from swell.algorithms.ess import ESSPPO
 from swell.algorithms.ppg import PPG, PPGEWMA
 from swell.algorithms.ppo import PPO
@@ -43,6 +44,8 @@ from swell.networks.q_networks import Parts, resolve_network
 from swell.runs.run_directory import read_json, read_jsonl
 from swell.types import Learner, Scaler, Signal
 
+SMALL_NETWORKS = ("mlp", "minatar-cnn")
+"""Whose steps are so short that handing work over, to threads or to processes, takes longer than it saves."""
 LEARNERS = {"pqn": PQN, "ppo": PPO, "ppo-ewma": PPOEWMA, "ppg": PPG, "ppg-ewma": PPGEWMA, "ess": ESSPPO}
 
 
@@ -86,17 +89,34 @@ class BuiltRun:
 
 def build(config: RunConfig, points: Points | None = None, decided: MemoryPlan | None = None) -> BuiltRun:
     """Everything a run needs. `points` and `decided` are what a run that goes on has found out and decided before."""
-    device = resolve_device(config.device)
-    if config.scaler == "ramp" and points is None:
-        points = ramp_points(config)
-    longest = longest_horizon(config, points or ())
-    envs, observations, plan = fit_into_memory(config, longest, device, training_envs, trial_parts, decided)
+
+    def prepare() -> tuple[torch.device, Points | None, tuple[VectorEnv, np.ndarray, MemoryPlan]]:
+        device = resolve_device(config.device)
+        found = ramp_points(config) if config.scaler == "ramp" and points is None else points
+        own = replace(config, num_envs=ranks.own_share(config.num_envs, "num_envs"))
+        longest = longest_horizon(config, found or ())
+        return device, found, fit_into_memory(own, longest, device, training_envs, trial_parts, decided)
+
+    device, points_found, (envs, observations, plan) = ranks.together(prepare)
+    plan = ranks.first_says(plan)  # whose machine may have room for less
+    fitting = plan.applied_to(config)
+    return ranks.together(lambda: _built(fitting, device, points_found, envs, observations, plan))
+
+
+def _built(
+    config: RunConfig,
+    device: torch.device,
+    points: Points | None,
+    envs: VectorEnv,
+    observations: np.ndarray,
+    plan: MemoryPlan,
+) -> BuiltRun:
     parts: Parts = structure_of(envs.observation_space)["parts"]
     network_name = resolve_network(config.network, observation_shape(envs), parts)
-    config = plan.applied_to(config)
     learner = make_learner(config, envs.observation_space, envs.action_space, device)
     is_compiled = getattr(learner, "path", "autograd") == "compiled"
     threads: int = getattr(learner, "threads", 1) if is_compiled else resolve_threads(config.threads, network_name)
+    threads = own_threads(threads)
     torch.set_num_threads(1 if is_compiled else threads)  # what kernels leave to torch is too small for two
     return BuiltRun(
         collector=Collector(envs, plan.longest_horizon, device, config.staleness, observations),
@@ -111,7 +131,15 @@ def build(config: RunConfig, points: Points | None = None, decided: MemoryPlan |
 
 
 def training_envs(config: RunConfig) -> VectorEnv:
-    return make_envs(config, seed=derive_seed(config.seed, "envs"), threads=config.threads)
+    """Of this process, as many as the config says."""
+    threads = config.threads if ranks.is_alone() else own_threads(config.threads or os.cpu_count() or 1)
+    first_env = ranks.place().rank * config.num_envs
+    return make_envs(config, seed=derive_seed(config.seed, "envs"), threads=threads, first_env=first_env)
+
+
+def own_threads(threads: int) -> int:
+    """This process's part of those that its machine gives to the run."""
+    return max(1, threads // ranks.place().local_count)
 
 
 def observation_shape(envs: VectorEnv) -> tuple[int, ...]:
@@ -220,12 +248,24 @@ def trial_parts(config: RunConfig, envs: VectorEnv) -> tuple[Learner, Measuremen
 
 
 def resolve_device(name: str) -> torch.device:
-    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    is_alone = ranks.is_alone()
+    has_mps = torch.backends.mps.is_available() and is_alone  # over which processes cannot add up
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": has_mps}
     if name == "auto":
         name = next(kind for kind in ("cuda", "mps", "cpu") if available[kind])
     if not available[name]:
         raise ConfigError(f"device must be one that this machine has, got {name!r}; try --device auto")
-    return torch.device(name)
+    if name != "cuda" or is_alone:
+        return torch.device(name)
+    return own_gpu(ranks.place().local_rank, torch.cuda.device_count())
+
+
+def own_gpu(local_rank: int, count: int) -> torch.device:
+    """One for each process of this machine; never run, as no machine with several was at hand."""
+    if local_rank >= count:
+        raise ConfigError(f"device cuda needs a GPU for each process, and this machine has {count}; try --device cpu")
+    torch.cuda.set_device(local_rank)
+    return torch.device("cuda", local_rank)
 
 
 def resolve_threads(threads: int, network_name: str) -> int:
@@ -236,5 +276,5 @@ def resolve_threads(threads: int, network_name: str) -> int:
     """
     if threads > 0:
         return threads
-    is_small = network_name in ("mlp", "minatar-cnn") or is_import(network_name)
+    is_small = network_name in SMALL_NETWORKS or is_import(network_name)
     return 1 if is_small else (os.cpu_count() or 1)

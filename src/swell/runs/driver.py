@@ -1,30 +1,36 @@
 """A run in progress: drives `train`, logs, evaluates and saves, so that it survives whatever ends it."""
 
 import contextlib
+import hashlib
 import time
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import nn
 
+from swell import ranks
 from swell.config.run_config import RunConfig
 from swell.config.seeds import derive_seed
 from swell.display.console import make_console
 from swell.display.panel import PanelView, RunHeader
 from swell.display.sinks import RunSoFar, Sink, TensorBoardSink, tensorboard_available
 from swell.display.starting import show_evaluation
-from swell.errors import StorageError
+from swell.display.trackers import open_trackers
+from swell.errors import ProcessesDifferError, StorageError
 from swell.learning.schedules import Every
 from swell.loop import train
 from swell.memory.plan import describe
 from swell.memory.system import give_back_freed_memory, peak_memory_mb
 from swell.runs.agent import greedy_returns
-from swell.runs.build import BuiltRun
+from swell.runs.build import SMALL_NETWORKS, BuiltRun
 from swell.runs.checkpoint import prune, save_checkpoint
 from swell.runs.endings import told_endings
 from swell.runs.interrupt import InterruptedRunError, StopRequest
-from swell.runs.run_directory import JsonLines, write_json_atomic
+from swell.runs.process_state import gathered
+from swell.runs.run_directory import JsonLines, NoLines, tracked_identity, write_json_atomic
 from swell.types import Iteration
 
 CHECKPOINTS_KEPT = 2
@@ -39,6 +45,37 @@ PROMISES = {
 def resume_promise(parts: BuiltRun) -> str:
     """What a restart of this run can promise; a GPU's arithmetic is not repeatable enough for more than continuing."""
     return PROMISES[parts.collector.envs.resume_tier if parts.device.type == "cpu" else "continuing"]
+
+
+def process_notices(parts: BuiltRun) -> list[str]:
+    """What one should know of a run of several processes."""
+    count, local_count = ranks.place().count, ranks.place().local_count
+    notices: list[str] = []
+    if count > 1 and getattr(parts.collector.envs, "shares_generator", False):
+        notices.append(
+            "these envs draw from one generator in each process: a valid run, but not the one that one process would do"
+        )
+    if local_count > 1 and parts.device.type == "cpu" and parts.network_name in SMALL_NETWORKS:
+        notices.append(
+            f"{local_count} processes of one machine are slower than one with a network as small as "
+            f"{parts.network_name}: adding up gradients takes longer than making them (docs/processes.md)"
+        )
+    return notices
+
+
+def require_same_weights(network: nn.Module, env_steps: int) -> None:
+    """Compares a digest over all processes: different weights would make each learn something else, unnoticed."""
+    if ranks.is_alone():
+        return
+    digest = hashlib.sha256()
+    for tensor in network.state_dict().values():
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    digests = ranks.everyones(digest.hexdigest())
+    if others := [str(rank) for rank, found in enumerate(digests) if found != digests[0]]:
+        raise ProcessesDifferError(
+            f"at {env_steps:,} env steps the weights of process {', '.join(others)} are not those of process 0; "
+            "nothing was saved: are all machines of one kind, with the same packages?"
+        )
 
 
 @dataclass
@@ -56,21 +93,30 @@ class RunHistory:
 
 
 class Run:
-    """A run in progress: its parts, its directory and its logs."""
+    """A run in progress: its parts, its directory and its logs.
+
+    Where several processes share it, all of them do the same and the first one writes, shows and evaluates.
+    """
 
     def __init__(self, config: RunConfig, directory: Path, parts: BuiltRun, quiet: bool) -> None:
         self.config = config
         self.directory = directory
         self.parts = parts
         self._history = RunHistory()
-        self._metrics = JsonLines(directory / "metrics.jsonl")
-        self._evaluations = JsonLines(directory / "evaluations.jsonl")
+        self._metrics, self._evaluations = (
+            JsonLines(directory / name) if ranks.is_first() else NoLines()
+            for name in ("metrics.jsonl", "evaluations.jsonl")
+        )
         self._evaluation_due = Every(config.evaluate_every) if config.evaluate_every else None
         self._checkpoint_due = Every(config.checkpoint_every)
-        self._console = make_console(quiet, PanelView(self._header(), RunSoFar(config.total_env_steps)))
+        self._console = make_console(
+            quiet or not ranks.is_first(), PanelView(self._header(), RunSoFar(config.total_env_steps))
+        )
         self._sinks: list[Sink] = [self._console]
         if (plan := describe(parts.memory_plan, config)) is not None:
             self._console.message(plan)
+        for notice in process_notices(parts):
+            self._console.message(notice)
         self._failed_saves = 0
         self._started = time.perf_counter()
         self._saved_at = self._started
@@ -98,9 +144,12 @@ class Run:
 
     def drive(self) -> dict[str, Any]:
         """Trains to the end, or until something stops it; either way the summary is written."""
-        if tensorboard_available():
+        if tensorboard_available() and ranks.is_first():
             purge_step = self.parts.collector.env_steps + 1  # what an interrupted run logged past its checkpoint
             self._sinks.append(TensorBoardSink(self.directory / "tensorboard", purge_step))
+        if self.config.track and ranks.is_first():
+            identity, config = partial(tracked_identity, self.directory), self.config.to_dict()
+            self._sinks += open_trackers(self.config.track, self.directory, identity, config, self._console.message)
         less_memory = "max_horizon, num_envs or micro_batch_size"
         try:
             with told_endings(self._summarise_if_possible, self._last_good, less_memory):
@@ -129,12 +178,14 @@ class Run:
             if self._evaluation_due and self._evaluation_due.crossed(iteration.env_steps):
                 improved = self._evaluate()
             finished = iteration.env_steps >= config.total_env_steps or self._target_reached()
-            if self._save_due(iteration.env_steps) or improved or finished or stop.signal_number:
+            # What any process was told, or any clock says, all do.
+            signal_number, is_due = ranks.largest(stop.signal_number or 0, int(self._save_due(iteration.env_steps)))
+            if is_due or improved or finished or signal_number:
                 self._save()
-            if stop.signal_number:
+            if signal_number:
                 raise InterruptedRunError(
                     f"stopped at {iteration.env_steps:,} env steps; go on with `swell resume {self.directory}`",
-                    stop.signal_number,
+                    signal_number,
                 )
             if finished:
                 return
@@ -178,6 +229,11 @@ class Run:
 
     def _evaluate(self) -> bool:
         """Plays greedy episodes; True if they are the best of a run that picks its best by evaluations."""
+        improved = ranks.is_first() and self._evaluate_here()
+        self._history.evaluation, improved = ranks.first_says((self._history.evaluation, improved))
+        return improved
+
+    def _evaluate_here(self) -> bool:
         give_back_freed_memory()  # their envs would come on top of what the update left behind
         env_steps = self.parts.collector.env_steps
         # A seed of its own for each evaluation, apart from training's.
@@ -224,8 +280,13 @@ class Run:
         if not self._evaluation_due and parts.collector.episodes.returns:
             self._note_score(float(np.mean(parts.collector.episodes.returns)))
         checkpoints = self.directory / "checkpoints"
+        require_same_weights(parts.learner.network, parts.collector.env_steps)
+        state = gathered(parts.state_dict())
+        if not ranks.is_first():
+            self._saved_at = time.perf_counter()
+            return
         try:
-            save_checkpoint(checkpoints, parts.collector.env_steps, self._state())
+            save_checkpoint(checkpoints, parts.collector.env_steps, self._state(state))
             self._failed_saves = 0
         except StorageError as error:
             self._failed_saves += 1
@@ -236,11 +297,11 @@ class Run:
         self._saved_at = time.perf_counter()
         prune(checkpoints, self._console.message, CHECKPOINTS_KEPT, history.best_step)
 
-    def _state(self) -> dict[str, Any]:
+    def _state(self, parts: dict[str, Any]) -> dict[str, Any]:
         self._metrics.sync()
         self._evaluations.sync()
         return {
-            **self.parts.state_dict(),
+            **parts,
             "run": {**asdict(self._history), "wall_seconds": self._wall_seconds()},
             "logs": {"metrics": self._metrics.offset, "evaluations": self._evaluations.offset},
             "checkpoint_due": self._checkpoint_due.state_dict(),
@@ -269,7 +330,8 @@ class Run:
             summary["evaluation_std"] = evaluation["std_return"]
             summary["evaluation_episodes"] = evaluation["episodes"]
             summary["evaluation_env_steps"] = evaluation["env_steps"]
-        write_json_atomic(self.directory / "summary.json", {k: v for k, v in summary.items() if k != "directory"})
+        if ranks.is_first():
+            write_json_atomic(self.directory / "summary.json", {k: v for k, v in summary.items() if k != "directory"})
         return summary
 
     def _memory_use(self) -> dict[str, float]:

@@ -13,6 +13,8 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class InterruptedRunError(SwellError):
     """The run was asked to stop; everything is saved."""
 
+    is_everyones = True
+
     def __init__(self, message: str, signal_number: int) -> None:
         super().__init__(message)
         self.exit_code = 128 + signal_number

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import re
+import secrets
 import socket
 import sys
 import tempfile
@@ -206,6 +207,20 @@ class JsonLines:
         self._offset = offset
 
 
+class NoLines:
+    """The log of a process that is not the one to write it."""
+
+    offset = 0
+
+    def write(self, row: dict[str, Any]) -> None: ...
+
+    def sync(self) -> None: ...
+
+    def truncate_to(self, offset: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
 def _is_free(path: Path) -> bool:
     """Nothing is there, or a directory without content; a lock file alone is left by a run that never began."""
     with storage_errors("look into", path):
@@ -274,3 +289,14 @@ def _close_inherited_locks() -> None:
 if sys.platform != "win32":
     # A forked env worker would share the lock, and outlive its parent with it.
     os.register_at_fork(after_in_child=_close_inherited_locks)
+
+
+def tracked_identity(directory: Path) -> str:
+    """The name by which trackers know the run, drawn once and kept, so that a resumed run goes on as the same one."""
+    path = directory / "trackers.json"
+    known = read_json(path).get("id") if path.exists() else None
+    if isinstance(known, str):
+        return known
+    identity = secrets.token_hex(6)
+    write_json_atomic(path, {"id": identity})
+    return identity

@@ -2,19 +2,21 @@
 
 import contextlib
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from swell import ranks
 from swell.config.imports import HANDED_IN, HandedIn
 from swell.config.learners import ComputePath
 from swell.config.run_config import RunConfig, changed, config_from_dict
 from swell.display.console import patient_console, say
 from swell.display.starting import show_starting
+from swell.display.trackers import require_trackers
 from swell.envs import resolve_env_id
-from swell.errors import ConfigError
+from swell.errors import ConfigError, DivergedError
 from swell.kernels.factory import can_compile
 from swell.memory.plan import MemoryPlan
 from swell.presets import make_config
@@ -24,6 +26,7 @@ from swell.runs.changes import changed_in_the_middle, changes_at
 from swell.runs.checkpoint import load_newest
 from swell.runs.compiling import compile_kernels, path_for
 from swell.runs.driver import Run, resume_promise
+from swell.runs.process_state import dealt
 from swell.runs.run_directory import (
     RunLock,
     create_run_directory,
@@ -37,6 +40,8 @@ from swell.runs.spaces import stored_spaces
 from swell.runs.weights import take_weights
 
 CHECKPOINTS_PER_RUN = 20
+NAMED = ("device", "processes", "threads", "path", "machine")
+"""What of a description is named where it has changed."""
 VERSIONED = (
     *("swell-rl", "torch", "numpy", "scipy", "numba"),
     *("gymnasium", "ale-py", "minatar", "mujoco", "envpool"),
@@ -65,32 +70,78 @@ def run(
         raise ConfigError(f"out must be a path, got {out!r}; options go by name, such as total_env_steps=100_000")
     config = changed(config, **fields) if isinstance(config, RunConfig) else make_config(config, **fields)
     config = resolve(config)
-    env = config.env.removeprefix(HANDED_IN)
-    directory = Path(out) if out else Path("runs") / default_run_name(env, config.algorithm, config.scaler, config.seed)
+    directory = directory_of(config, out)
     directory = next_free(directory) if new else directory
-    create_run_directory(directory)
-    path, line = path_for(config)
+    return begin(config, directory, quiet)
+
+
+def begin_or_continue(config: RunConfig, out: str | Path | None = None, *, quiet: bool = False) -> dict[str, Any]:
+    """As `run`, but a directory that holds this run goes on: a launcher starts the same command again after a death.
+
+    A run that is done is returned as it is, and one that diverged would only diverge again.
+    """
+    config = ranks.together(lambda: resolve(config))
+    directory = directory_of(config, out)
+    if ranks.first_does(lambda: holds_run(directory, config)):
+        return resume(directory, quiet=quiet)
+    return begin(config, directory, quiet)
+
+
+def holds_run(directory: Path, config: RunConfig) -> bool:
+    """Whether this very run was begun there; another one, or one that diverged, is refused."""
+    if not (directory / "config.json").exists():
+        with contextlib.suppress(FileNotFoundError):  # left by a process that was killed while it wrote config.json
+            (directory / ".config.json.tmp").unlink()
+        return False
+    begun = config_from_dict(read_description(directory, "env")["config"]).to_dict()
+    others = [name for name, value in config.to_dict().items() if begun[name] != value]
+    if others:
+        raise ConfigError(f"{directory} holds a run with another {', '.join(others)}; name another one with --out")
+    summary = read_json(directory / "summary.json") if (directory / "summary.json").exists() else {}
+    if summary.get("status") == "diverged":
+        raise DivergedError(f"the run in {directory} has diverged; lower learning_rate")
+    return True
+
+
+def directory_of(config: RunConfig, out: str | Path | None) -> Path:
+    env = config.env.removeprefix(HANDED_IN)
+    return Path(out or Path("runs") / default_run_name(env, config.algorithm, config.scaler, config.seed))
+
+
+def begin(config: RunConfig, directory: Path, quiet: bool) -> dict[str, Any]:
+    quiet = quiet or not ranks.is_first()
+    require_trackers(config.track)
+    ranks.first_does(lambda: create_run_directory(directory))
+    path, line = ranks.first_does(lambda: path_for(config))
     try:
         with show_starting(f"starting {config.num_envs} envs of {config.env}", quiet):
             if line is not None and not quiet:
                 say(line, patient_console())
             if line is not None and path != "autograd":
-                compile_kernels()
+                ranks.together(lambda: compile_kernels() if ranks.place().local_rank == 0 else None)
             parts = build(replace(config, path=path))
             if config.weights_from is not None:
                 take_weights(parts.learner, config.weights_from)
     except BaseException:
-        with contextlib.suppress(OSError):  # whatever else is wrong with it must not hide the reason
-            directory.rmdir()
+        if ranks.is_first():
+            with contextlib.suppress(OSError):  # whatever else is wrong with it must not hide the reason
+                directory.rmdir()
         raise
-    with RunLock(directory):
-        write_json_atomic(directory / "config.json", describe_run(config, parts))
+    with locked(directory):
+        ranks.first_does(lambda: write_json_atomic(directory / "config.json", describe_run(config, parts)))
         if isinstance(config.env, HandedIn) and not quiet:
-            say(
-                f"{env} is in no module: only `swell.resume({str(directory)!r}, {env})` resumes this run",
-                patient_console(),
-            )
+            name = config.env.removeprefix(HANDED_IN)
+            line = f"{name} is in no module: only `swell.resume({str(directory)!r}, {name})` resumes this run"
+            say(line, patient_console())
         return Run(config, directory, parts, quiet).drive()
+
+
+@contextlib.contextmanager
+def locked(directory: Path) -> Generator[None]:
+    """By the first process of the run, for all of them."""
+    with contextlib.ExitStack() as held:
+        ranks.together(lambda: held.enter_context(RunLock(directory)) if ranks.is_first() else None)
+        yield
 
 
 def resume(
@@ -107,35 +158,50 @@ def resume(
     run go on for longer (or shorter) than it was asked to, whatever target it had; `fields` change options that can be
     changed in the middle (`CHANGEABLE`). What was changed, and when, is recorded in config.json.
     """
-    directory = Path(directory)
-    described = read_description(directory, "env")
+    directory, quiet = Path(directory), quiet or not ranks.is_first()
+    described = ranks.first_does(lambda: read_description(directory, "env"))
     stored = with_maker(config_from_dict(described["config"]), make_env)
     config = changed_in_the_middle(stored, fields)
-    summary = read_json(directory / "summary.json") if (directory / "summary.json").exists() else {}
+    ranks.first_does(lambda: ranks.own_share(config.num_envs, "num_envs"))
+    is_ended = (directory / "summary.json").exists()
+    summary = ranks.first_does(lambda: read_json(directory / "summary.json") if is_ended else {})
     if total_env_steps is not None:
         config = replace(config, total_env_steps=total_env_steps, target_return=None)
-    if summary.get("status") == "done" and total_env_steps in (None, described["config"]["total_env_steps"]):
+    # The summary may be that of a shorter run, which was to go on for longer and was killed.
+    is_whole = summary.get("env_steps", 0) >= config.total_env_steps or config.target_return is not None
+    as_asked = total_env_steps in (None, described["config"]["total_env_steps"])
+    if summary.get("status") == "done" and is_whole and as_asked:
         if fields:
             raise ConfigError(f"{directory} is done: to change {', '.join(fields)}, also give it more steps")
         return {**summary, "directory": str(directory)}
-    with RunLock(directory):
+    with locked(directory):
         notices: list[str] = []
-        found = load_newest(directory / "checkpoints", notices.append)
-        done, state = found or (0, None)
+        state = ranks.together(lambda: newest_state(directory, notices))
+        done = ranks.first_says(state["collector"]["env_steps"] if state else 0)
         if config.total_env_steps < done:
             raise ConfigError(f"steps must be at least the {done} that are done, got {config.total_env_steps}")
+        points = ranks.first_says(state["scaler"].get("points") if state else None)
         # Another number of threads, or another path, changes bits.
         pinned = replace(config, threads=described["threads"], path=same_path(described))
         decided = MemoryPlan(**described["memory"]) if "memory" in described else None  # runs of earlier versions
         with show_starting(f"restoring {config.num_envs} envs of {config.env}", quiet):
-            parts = build(pinned, state["scaler"].get("points") if state else None, decided)
+            parts = build(pinned, points, decided)
+        now, changes = describe_run(config, parts), changes_at(done, stored, config)
         told = {"started": described.get("started", described["versions"])}
-        told["changes"] = [*described.get("changes", []), *changes_at(done, stored, config)]
-        write_json_atomic(directory / "config.json", {**describe_run(config, parts), **told})
+        told["changes"] = [*described.get("changes", []), *changes]
+        ranks.first_does(lambda: write_json_atomic(directory / "config.json", {**now, **told}))
         continued = Run(pinned, directory, parts, quiet)
-        notices += differences(described, describe_run(config, parts))
-        continued.restore(state, notices)
+        notices += differences(described, now)
+        if config.staleness and described.get("processes", 1) != now["processes"]:
+            notices.append("the rollouts that waited to be trained on are lost with the processes that had them")
+        continued.restore(dealt(state), notices)
         return continued.drive()
+
+
+def newest_state(directory: Path, notices: list[str]) -> dict[str, Any] | None:
+    """In the first process; the others are told."""
+    found = load_newest(directory / "checkpoints", notices.append) if ranks.is_first() else None
+    return found[1] if found else None
 
 
 def same_path(described: dict[str, Any]) -> ComputePath:
@@ -155,7 +221,8 @@ def describe_run(config: RunConfig, parts: BuiltRun) -> dict[str, Any]:
     return {
         "config": config.to_dict(),
         "device": str(parts.device),
-        "threads": parts.threads,
+        "processes": ranks.place().count,
+        "threads": parts.threads * ranks.place().local_count,
         "network": parts.network_name,
         "path": parts.path,
         "memory": asdict(parts.memory_plan),
@@ -173,7 +240,7 @@ def installed_versions(names: Sequence[str] = VERSIONED) -> dict[str, str]:
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """One line for each change of the ground under a run that may change its numbers."""
-    pairs = [(name, before[name], now[name]) for name in ("device", "threads", "path", "machine") if name in before]
+    pairs = [(name, before[name], now[name]) for name in NAMED if name in before]
     pairs += [(name, version, now["versions"].get(name)) for name, version in before["versions"].items()]
     changed = [(name, old, new) for name, old, new in pairs if old != new]
     return [f"{name} was {old} and is {new}: the run continues, but not bit for bit" for name, old, new in changed]

@@ -7,11 +7,12 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from swell.bench.plan import PlannedRun
 from swell.bench.status import last_line
+from swell.bench.workers.check import faults_in_a_process
 from swell.bench.workers.process import Ending
 from swell.config.run_config import RunConfig
 from swell.errors import ConfigError
@@ -34,7 +35,10 @@ class LocalExecutor:
         self._workers: list[_Worker] = []
 
     def prepare(self, runs: Sequence[PlannedRun]) -> None:
-        """Nothing to refuse: what can be planned here can be carried out here."""
+        """Refuses runs that cannot be built here, such as pqn on continuous actions; of equal ones one is tried."""
+        distinct = {replace(run.config, seed=0, label=None): run.config for run in reversed(runs)}
+        if faults := faults_in_a_process([*reversed(distinct.values())]):
+            raise ConfigError(*faults)
 
     @property
     def capacity(self) -> int:
@@ -66,9 +70,11 @@ class LocalExecutor:
         self._workers = [worker for worker in self._workers if worker not in ended]
         return [(worker.run, self._ending(worker)) for worker in ended]
 
-    def stop(self) -> None:
-        """Asks every worker to save and stop; `finished` then tells how each ended."""
+    def stop(self, only: PlannedRun | None = None) -> None:
+        """Asks every worker, or that of one run, to save and stop; `finished` then tells how each ended."""
         for worker in self._workers:
+            if only is not None and worker.run.name != only.name:
+                continue
             with suppress(ProcessLookupError):
                 worker.process.terminate()
 

@@ -5,7 +5,6 @@ task continue the run from its checkpoint. What a run raises comes back as the e
 deaths as failures. When the driver dies, Ray ends its tasks, and the next start resumes their runs.
 """
 
-import logging
 import os
 import secrets
 import signal
@@ -13,7 +12,6 @@ import socket
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from swell.bench.workers.process import IN_USE, Ending, attempt
 from swell.config.run_config import RunConfig, config_from_dict
 from swell.envs.ids import resolve_env_id
 from swell.errors import ConfigError
+from swell.runs.ray_cluster import connect, first_line, import_ray
 from swell.runs.run_directory import storage_errors
 
 TOKEN = ".benchmark"
@@ -44,8 +43,8 @@ class RayExecutor:
         if cpus <= 0 or gpus < 0:
             raise ConfigError(f"cpus must be more than 0 and gpus at least 0, got {cpus} and {gpus}")
         self._root, self._cpus, self._gpus = root.resolve(), cpus, gpus
-        self._ray = _import_ray()
-        self._connected_here = _connect(self._ray, address)
+        self._ray = import_ray("util.scheduling_strategies")
+        self._connected_here = connect(self._ray, address)
         self._task = _remote_function(self._ray, "run_here", num_cpus=cpus, num_gpus=gpus)
         self._pending: dict[Any, PlannedRun] = {}
         self._slots, self._counted_at = 0, -RECOUNT_SECONDS
@@ -89,10 +88,11 @@ class RayExecutor:
         ready, _ = self._ray.wait(list(self._pending), num_returns=len(self._pending), timeout=0)
         return [(self._pending.pop(task), self._ending(task)) for task in ready]
 
-    def stop(self) -> None:
+    def stop(self, only: PlannedRun | None = None) -> None:
         """Ray passes it on as Ctrl-C, after which a run saves and stops; a task that waits for room never begins."""
-        for task in self._pending:
-            self._ray.cancel(task, recursive=False)
+        for task, run in self._pending.items():
+            if only is None or run.name == only.name:
+                self._ray.cancel(task, recursive=False)
 
     def close(self) -> None:
         if self._connected_here and self._ray.is_initialized():
@@ -111,7 +111,7 @@ class RayExecutor:
         try:
             return self._ray.get(answer, timeout=CHECK_SECONDS)
         except self._ray.exceptions.RayError as error:
-            return [f"node {node['NodeName']} does not answer: {_first_line(error)}"]
+            return [f"node {node['NodeName']} does not answer: {first_line(error)}"]
 
     def _ending(self, task: Any) -> Ending:
         exceptions = self._ray.exceptions
@@ -120,7 +120,7 @@ class RayExecutor:
         except exceptions.TaskCancelledError:
             return Ending(128 + signal.SIGINT, "stopped")
         except exceptions.RayTaskError as error:
-            return Ending(1, _first_line(error.cause if isinstance(error.cause, BaseException) else error))
+            return Ending(1, first_line(error.cause if isinstance(error.cause, BaseException) else error))
         except exceptions.RayError as error:  # the worker, its node or Ray's own store is gone
             return Ending(-signal.SIGKILL, f"its Ray worker died ({type(error).__name__})")
 
@@ -153,28 +153,6 @@ def faults_here(request: dict[str, Any]) -> list[str]:
         except ConfigError as error:
             faults.append(f"{node}: {error}")
     return faults
-
-
-def _import_ray() -> Any:
-    try:
-        ray = import_module("ray")
-        import_module("ray.util.scheduling_strategies")
-    except ImportError as error:
-        raise ConfigError('Ray is not installed: pip install "swell-rl[ray]"') from error
-    return ray
-
-
-def _connect(ray: Any, address: str | None) -> bool:
-    """Whether it was this call that connected."""
-    if ray.is_initialized():
-        return False
-    where = {"include_dashboard": False} if address is None else {"address": address}
-    try:
-        ray.init(log_to_driver=False, logging_level=logging.WARNING, **where)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        way_out = "start one with `ray start --head`"
-        raise ConfigError(f"no Ray cluster at {address!r}: {_first_line(error)}; {way_out}") from error
-    return True
 
 
 def _remote_function(ray: Any, name: str, **resources: float) -> Any:
@@ -223,7 +201,3 @@ def _output_to(log: Path) -> Generator[None]:
         for number, descriptor in saved.items():
             os.dup2(descriptor, number)
             os.close(descriptor)
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), "") or type(error).__name__

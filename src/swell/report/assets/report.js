@@ -7,6 +7,7 @@
   const drawn = new Set();
   const inView = new Set();
   const stale = new Set();
+  const touch = matchMedia("(pointer: coarse)").matches;
   let axis = "clock";
   let printing = false;
 
@@ -86,14 +87,15 @@
       legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, traceorder: "normal" },
       modebar: { bgcolor: "rgba(0,0,0,0)", color: themeColour("@muted"), activecolor: text },
       // A finger that scrolls the page must not zoom a plot.
-      dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
+      dragmode: touch ? false : "zoom",
     };
   }
 
+  // Where nothing hovers, the buttons of a plot would lie over the ends of its curves for good.
   const CONFIG = {
     displaylogo: false,
     responsive: false,
-    displayModeBar: "hover",
+    displayModeBar: touch ? false : "hover",
     modeBarButtons: [["toImage", "resetScale2d"]], // none that would send anything anywhere
   };
 
