@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from swell.loop import train as train
     from swell.measurement import Measurement as Measurement
     from swell.runs.agent import Policy as Policy, evaluate as evaluate, load_policy as load_policy
+    from swell.runs.export import export as export
     from swell.runs.start import resume as resume, run as run
     from swell.types import BatchPlan as BatchPlan, Iteration as Iteration, PolicyView as PolicyView, Rollout as Rollout
 
@@ -81,6 +82,7 @@ _NAMES = {
     "loop": "train",
     "measurement": "Measurement",
     "runs.agent": "Policy evaluate load_policy",
+    "runs.export": "export",
     "runs.start": "resume run",
     "types": "BatchPlan Iteration PolicyView Rollout",
 }

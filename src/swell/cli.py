@@ -1,4 +1,4 @@
-"""The command line: train, resume, evaluate, bench, sweep, report, presets, scale, llm. Heavy imports wait."""
+"""The command line: train, resume, evaluate, export, bench, sweep, report, presets, scale, llm."""
 
 import os
 import shutil
@@ -13,6 +13,7 @@ import tyro
 
 from swell.bench.command import Bench, bench
 from swell.config.options import GROUPS, Option, options, sentences
+from swell.config.own_envs import is_assignment, kwargs_of
 from swell.config.run_config import RunConfig, require_read
 from swell.config.validation import ChoiceOrImport
 from swell.errors import ConfigError, SwellError, is_said_elsewhere
@@ -62,7 +63,9 @@ class Resume:
     directory: tyro.conf.Positional[Path]
     """Run directory."""
     steps: int | None = None
-    """New total of env steps, to go on for longer than first asked."""
+    """New total of env steps, to go on for longer than first asked; never fewer than are done."""
+    set: tuple[str, ...] = ()
+    """Options to change from now on, as `learning_rate=1e-4 epochs=4`; docs/configuration.md says which can be."""
     processes: int = 1
     """Processes of this machine that share the run; with another number than before, unfinished episodes start anew."""
     quiet: bool = False
@@ -85,6 +88,24 @@ class Evaluate:
     """Seed of the envs; by default drawn from the run's."""
     video: Path | None = None
     """Also film one episode into this file (.mp4 or .gif)."""
+    render: bool = False
+    """First play one episode in the env's own window."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write the greedy policy of a run as one file for other programs, with a model card, and check it."""
+
+    directory: tyro.conf.Positional[Path]
+    """Run directory."""
+    format: Literal["onnx", "torchscript", "state-dict"] = "onnx"
+    """Kind of file; onnx needs the extra of that name."""
+    out: Path | None = None
+    """Where to write; by default export/<format> in the run directory."""
+    checkpoint: Literal["newest", "best"] = "newest"
+    """Which weights to take."""
     debug: bool = False
     """Show the traceback of an error."""
 
@@ -120,7 +141,7 @@ class Compile:
     """Compile the kernels of small networks, once for this machine; a long run does so by itself."""
 
 
-Command = Train | Resume | Evaluate | Presets | Scale | Bench | Sweep | Report | Compile | Llm
+Command = Train | Resume | Evaluate | Export | Presets | Scale | Bench | Sweep | Report | Compile | Llm
 
 NO_ENV = "ENV"
 """Stands in for an env that the command line does not name."""
@@ -195,6 +216,8 @@ def execute(command: Command) -> None:
         scale(command)
     elif isinstance(command, Evaluate):
         evaluate(command)
+    elif isinstance(command, Export):
+        export(command)
     elif isinstance(command, Bench):
         bench(command)
     elif isinstance(command, Sweep):
@@ -256,11 +279,15 @@ def train_or_resume(command: Train | Resume) -> None:
         where = (command.out, command.new, command.quiet)
         summary = launch.train_in_processes(command.config, *where, command.processes)
     elif isinstance(command, Resume) and command.processes > 1:
+        if command.set:
+            raise ConfigError(f"set is for one process, got --processes {command.processes}; resume once without it")
         summary = launch.resume_in_processes(command.directory, command.steps, command.quiet, command.processes)
     else:
         with ranks.join():
             if isinstance(command, Resume):
-                summary = resume(command.directory, command.steps, quiet=command.quiet)
+                summary = resume(
+                    command.directory, total_env_steps=command.steps, quiet=command.quiet, **_changes(command)
+                )
             elif ranks.is_launched():
                 summary = begin_or_continue(command.config, command.out, quiet=command.quiet)
             else:
@@ -285,18 +312,34 @@ def require_own_options(command: Train) -> None:
         raise ConfigError(*faults)
 
 
+def _changes(command: Resume) -> dict[str, Any]:
+    """What `--set` asks for."""
+    wrong = [word for word in command.set if not is_assignment(word)]
+    if wrong:
+        raise ConfigError(*(f"set must be option=value, got {word!r}" for word in wrong))
+    return {name.replace("-", "_"): value for name, value in kwargs_of(command.set).items()}
+
+
 def evaluate(command: Evaluate) -> None:
     from swell.display.starting import counting_envs
     from swell.runs import agent  # imports torch
 
     with counting_envs():
-        row = agent.evaluate(command.directory, command.episodes, command.checkpoint, command.seed, command.video)
+        how = (command.episodes, command.checkpoint, command.seed, command.video)
+        row = agent.evaluate(command.directory, *how, render=command.render)
     print(
         f"return {row['mean_return']:.2f} ± {row['std_return']:.2f} over {row['episodes']} greedy episodes "
         f"(min {min(row['returns']):g}, max {max(row['returns']):g}), weights of env step {row['env_steps']:,}"
     )
     if command.video is not None:
         print(f"video: {command.video}")
+
+
+def export(command: Export) -> None:
+    from swell.runs.export import CARD, CHECKED, export as export_policy  # imports torch
+
+    path = export_policy(command.directory, command.format, command.out, command.checkpoint)
+    print(f"{path}: does what the policy does on {CHECKED:,} observations; {path.parent / CARD} says what it is")
 
 
 def _report(summary: dict[str, Any]) -> str:
@@ -383,6 +426,7 @@ def _parse_with(arguments: list[str], command: TrainCommand) -> Command | Draft:
         train,
         Annotated[Resume, tyro.conf.subcommand("resume")],
         Annotated[Evaluate, tyro.conf.subcommand("evaluate")],
+        Annotated[Export, tyro.conf.subcommand("export")],
         Annotated[Bench, tyro.conf.subcommand("bench")],
         Annotated[Sweep, tyro.conf.subcommand("sweep")],
         Annotated[Report, tyro.conf.subcommand("report")],

@@ -6,12 +6,42 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
+from swell.config.own_envs import env_name
 from swell.config.run_config import ALGORITHMS, RunConfig, changed
 from swell.config.runs import Algorithm
 from swell.config.validation import did_you_mean
 from swell.envs.ids import env_family
 from swell.errors import ConfigError
 from swell.preset_files import NOT_IN_FILES, is_preset_file, read_preset_file, write_preset_file
+
+LANDER_PPO: dict[str, Any] = {
+    "total_env_steps": 1_000_000,
+    "num_envs": 16,
+    "horizon": 512,
+    "min_horizon": 256,
+    "max_horizon": 2048,
+    "epochs": 4,
+    "minibatches": 64,
+    "discount": 0.999,
+    "trace_decay": 0.98,
+    "entropy_coefficient": 0.01,
+}
+NORMALIZED: dict[str, Any] = {"normalize_observations": True, "normalize_rewards": True}
+CLASSIC_PQN: dict[str, dict[str, Any]] = {
+    "Acrobot": {"total_env_steps": 500_000},
+    "LunarLander": {"total_env_steps": 500_000, "minibatch_rule": "count", "minibatches": 32},
+}
+CLASSIC_PPO: dict[str, dict[str, Any]] = {
+    "LunarLander": {
+        **{**LANDER_PPO, **NORMALIZED, "horizon": 256, "min_horizon": 128, "max_horizon": 1024},
+        **{"epochs": 10, "minibatches": 32, "learning_rate": 3e-4},
+    },
+    "LunarLanderContinuous": LANDER_PPO,
+    "MountainCar": {**NORMALIZED, "total_env_steps": 500_000, "discount": 0.999},
+    "MountainCarContinuous": {**NORMALIZED, "discount": 0.999},
+    "Pendulum": {**NORMALIZED, "discount": 0.95, "horizon": 256, "minibatches": 16},
+}
+"""What some of Gymnasium's own envs need beside the recipe for all; the scores are in docs/results/classic-envs.md."""
 
 Preset = Callable[[str], RunConfig]
 PRESETS: dict[str, Preset] = {}
@@ -32,7 +62,7 @@ def recipe(make: Preset) -> Preset:
 @recipe
 def classic(env: str) -> RunConfig:
     """PQN with an adaptive batch for classic control and other small vector observations; minutes on a CPU."""
-    return RunConfig(env=env)
+    return replace(RunConfig(env=env), **_for_env(env, CLASSIC_PQN))
 
 
 @recipe
@@ -166,7 +196,7 @@ def pqn_classic(env: str) -> RunConfig:
 @recipe
 def ppo_classic(env: str) -> RunConfig:
     """PPO for classic control and other small vector observations; solves CartPole within 100,000 steps."""
-    return RunConfig(
+    config = RunConfig(
         env=env,
         algorithm="ppo",
         total_env_steps=200_000,
@@ -190,6 +220,7 @@ def ppo_classic(env: str) -> RunConfig:
         activation="tanh",
         norm_over="none",
     )
+    return replace(config, **_for_env(env, CLASSIC_PPO))
 
 
 @recipe
@@ -370,10 +401,18 @@ def describe_presets() -> list[tuple[str, str]]:
     return [(name, (preset.__doc__ or "").splitlines()[0]) for name, preset in PRESETS.items()]
 
 
-def make_config(env: str, **overrides: Any) -> RunConfig:
-    """The preset of an env and an algorithm, or the one named by `preset`, with some fields changed."""
-    preset = preset_config(overrides.pop("preset", "auto"), env, overrides.get("algorithm", "pqn"))
+def make_config(env: str | Callable[..., Any], **overrides: Any) -> RunConfig:
+    """The preset of an env and an algorithm, or the one named by `preset`, with some fields changed.
+
+    A function or a class that makes an env stands for it; one of a module goes by `module:name`.
+    """
+    preset = preset_config(overrides.pop("preset", "auto"), env_name(env), overrides.get("algorithm", "pqn"))
     return changed(preset, **overrides)
+
+
+def _for_env(env: str, table: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    by_name = {name.lower(): options for name, options in table.items()}
+    return by_name.get(env.lower().partition("-v")[0], {})
 
 
 def _config_of_file(path: str, env: str, algorithm: Algorithm) -> RunConfig:

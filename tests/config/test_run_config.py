@@ -232,6 +232,11 @@ RULES = [
         {"target_return": 1.0, "evaluate_every": 9, "evaluation_episodes": 0},
         "target_return needs evaluation_episodes of at least 1, got 1.0 and 0",
     ),
+    ({"env_kwargs": ("gravity",)}, "env_kwargs must be key=value, got 'gravity'"),
+    (
+        {"wrappers": ("Doubled",)},
+        "wrappers must be module:name each, got 'Doubled'; what has no name, put into env",
+    ),
     ({"target_return": 1.0}, "target_return needs evaluate_every of at least 1, got 1.0 and 0"),
     (
         {"scaler": "noise-scale", "signal": "behavioral_divergence"},

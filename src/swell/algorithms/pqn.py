@@ -32,6 +32,7 @@ from swell.learning.precision import in_precision
 from swell.learning.schedules import linear
 from swell.learning.targets import rollout_returns
 from swell.networks.encoders import seeded, tried
+from swell.networks.parts import MaskedQNetwork, allowed_only, structure_of
 from swell.networks.q_networks import make_q_network
 from swell.ranks import Shares, drawn, is_alone, shared_samples, side_by_side
 from swell.types import Actor, BatchPlan, GradientProbe, PolicyView, Rollout
@@ -72,10 +73,12 @@ class PQN:
         if reference is None and (self.settings.invariance == "on" or self.settings.learning_rate_rule == "sqrt"):
             raise ConfigError("invariance and learning_rate_rule sqrt need `reference`, the BatchSizes tuned at")
         self._num_actions = int(action_space.n)
+        self._masks: int = structure_of(observation_space)["masks"]
         if network is None:
-            shape = observation_space.shape or ()
-            network = seeded(seed, lambda: make_q_network(self.settings, shape, self._num_actions))
+            shape, made_of = observation_space.shape or (), structure_of(observation_space)
+            network = seeded(seed, lambda: make_q_network(self.settings, shape, self._num_actions, **made_of))
         else:
+            network = MaskedQNetwork(network, self._masks) if self._masks else network
             _require_q_values(network, observation_space, self._num_actions)
         self.network = network.to(device)
         self.micro_batch_size = self.settings.micro_batch_size
@@ -109,11 +112,17 @@ class PQN:
         count = observations.shape[0]
         chances = drawn(lambda rows: torch.rand(rows, generator=self._exploration), count)
         explores = chances < self.epsilon(progress)
-        random_actions = drawn(
-            lambda rows: torch.randint(self._num_actions, (rows,), generator=self._exploration), count
-        )
+        random_actions = self._random_actions(observations)
         device = actions.device
         return torch.where(explores.to(device), random_actions.to(device), actions), {"values": values}
+
+    def _random_actions(self, observations: Tensor) -> Tensor:
+        """One of the actions that are allowed, for each state."""
+        count, generator = observations.shape[0], self._exploration
+        if not self._masks:
+            return drawn(lambda rows: torch.randint(self._num_actions, (rows,), generator=generator), count)
+        scores = drawn(lambda rows: torch.rand((rows, self._num_actions), generator=generator), count)
+        return allowed_only(scores.to(observations.device), observations, self._masks).argmax(dim=1)
 
     def actor(self, max_horizon: int, num_envs: int) -> Actor | None:
         if self._kernel is None:

@@ -3,7 +3,8 @@
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import wraps
+from typing import Any, Literal, TypeVar
 
 from swell.config import batch, learners, runs
 from swell.config.validation import Fault, Settings, did_you_mean, is_more, with_fields
@@ -30,6 +31,7 @@ SIGNALS: dict[str, type[batch.SignalSettings]] = {
     "effective_sample_size": batch.PolicyChangeSettings,
     "gradient_noise_scale": batch.NoiseSignalSettings,
 }
+Config = TypeVar("Config", bound=Settings)
 Reader = tuple[str, str, Mapping[str, type[Settings]]]
 READERS: tuple[Reader, ...] = (
     ("{}", "algorithm", ALGORITHMS),
@@ -41,6 +43,23 @@ REMOVED = {"overlap": False, "horizon_multiple": 1}
 """Options of earlier versions, and the value at which a run did not use them."""
 
 
+def _with_hints(kind: type[Config]) -> type[Config]:
+    """Makes an unknown name a ConfigError with a hint, where Python has a TypeError."""
+    init: Any = kind.__init__
+
+    @wraps(init)
+    def hinting(self: Config, *arguments: Any, **fields: Any) -> None:
+        known = [field.name for field in dataclasses.fields(kind)]
+        unknown = [name for name in fields if name not in known]
+        if unknown:
+            raise ConfigError(*(f"unknown option {name}{did_you_mean(name, known)}" for name in unknown))
+        init(self, *arguments, **fields)
+
+    kind.__init__ = hinting
+    return kind
+
+
+@_with_hints
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(
     runs.RunSettings,
@@ -63,6 +82,7 @@ class RunConfig(
     """
 
     def __post_init__(self) -> None:
+        self.name_own_parts()
         self.check(*self.read_settings, also=self._contradictions_between_components())
 
     @property

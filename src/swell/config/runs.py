@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 import tyro
 
-from swell.config.validation import Between, Count, Fault, Positive, Settings, Share
+from swell.config.own_envs import env_name, is_assignment, kwargs_words, texts_of, wrapper_names
+from swell.config.validation import Between, Count, Fault, Positive, Settings, Share, is_import
 
 Algorithm = Literal["pqn", "ppo", "ppo-ewma", "ppg", "ppg-ewma", "ess"]
 Backend = Literal["auto", "gymnasium", "envpool", "compiled"]
@@ -36,6 +37,8 @@ class RunSettings(Settings):
     """Where the network lives; `auto` takes a GPU if there is one."""
     threads: Annotated[int, Between(0, 4096)] = 0
     """CPU threads of the network and of Atari; 0 chooses: 2 for kernels, else 1 for small networks, all for images."""
+    weights_from: str | None = None
+    """A run directory whose trained network, with its normalisation, this run starts from; all else starts anew."""
     memory_limit: Positive | None = None
     """MB that the process may come to; none is 90 % of what is free. Where the plan needs more, the update is done in
     smaller parts, then `max_horizon` is lowered; a run that cannot fit is refused."""
@@ -68,7 +71,12 @@ class EnvSettings(Settings):
     """The envs, and what of them the learner sees."""
 
     env: tyro.conf.Positional[str] = field(kw_only=False)
-    """Environment: any Gymnasium id, `ALE/Pong-v5` or short `pong`, `MinAtar/Breakout-v1`, `procgen/coinrun`."""
+    """Environment: any Gymnasium id, `ALE/Pong-v5` or short `pong`, `MinAtar/Breakout-v1`, `procgen/coinrun`, or
+    `module:function` (or class) that makes one of your own."""
+    env_kwargs: tuple[str, ...] = ()
+    """Arguments of a Gymnasium env or of your function, as `gravity=-5.0 continuous=true`; a dict in Python."""
+    wrappers: tuple[str, ...] = ()
+    """Gymnasium wrappers around each env, the innermost first: `module:name`, called with the env."""
     num_envs: Count = 32
     """Envs stepped together, E. More envs make each step cheaper and the batch E × horizon larger."""
     backend: Backend = "auto"
@@ -86,3 +94,20 @@ class EnvSettings(Settings):
     """Atari: chance that an env repeats the last action; Machado et al. use 0.25. MinAtar always has 0.1 or more."""
     noop_max: Annotated[int, Between(0, 1000)] = 30
     """Atari: up to this many random no-ops start each game."""
+
+    def __post_init__(self) -> None:
+        self.name_own_parts()
+        super().__post_init__()
+
+    def name_own_parts(self) -> None:
+        """What Python hands in as objects becomes names, which files and command lines can hold."""
+        for name, named in (("env", env_name), ("env_kwargs", kwargs_words), ("wrappers", wrapper_names)):
+            object.__setattr__(self, name, named(getattr(self, name)))
+
+    def contradictions(self) -> Iterator[Fault]:
+        for word in texts_of(self.env_kwargs):
+            if not is_assignment(word):
+                yield ("env_kwargs",), f"env_kwargs must be key=value, got {word!r}"
+        for name in texts_of(self.wrappers):
+            if not is_import(name):
+                yield ("wrappers",), f"wrappers must be module:name each, got {name!r}; what has no name, put into env"

@@ -101,9 +101,33 @@ def unmet_fields(config: Any) -> dict[str, str]:
     return {name: text for name, text in expected.items() if text}
 
 
+ALSO_CALLED = {
+    **dict.fromkeys(("steps", "total_timesteps", "timesteps"), "total_env_steps"),
+    **dict.fromkeys(("env_id", "gym_id"), "env"),
+    **dict.fromkeys(("lr", "step_size"), "learning_rate"),
+    **dict.fromkeys(("n_envs", "envs"), "num_envs"),
+    **dict.fromkeys(("n_steps", "num_steps", "rollout_length"), "horizon"),
+    **dict.fromkeys(("n_epochs", "update_epochs"), "epochs"),
+    **dict.fromkeys(("gae_lambda", "lam"), "trace_decay"),
+    **dict.fromkeys(("net_arch", "hidden_sizes"), "hidden"),
+    **dict.fromkeys(("clip_coef", "cliprange"), "clip_range"),
+    "gamma": "discount",
+    "batch_size": "minibatch_size",
+    "num_minibatches": "minibatches",
+    "ent_coef": "entropy_coefficient",
+    "vf_coef": "value_coefficient",
+    "max_grad_norm": "max_gradient_norm",
+    "algo": "algorithm",
+    "make_env": "env",
+}
+"""What Stable-Baselines3, CleanRL and our own command line call an option."""
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A hint such as `; did you mean paper?`, or nothing where no known name is near."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    known = list(known)
+    near = [ALSO_CALLED[name]] if ALSO_CALLED.get(name) in known else []
+    near = near or difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f"; did you mean {near[0]}?" if near else ""
 
 

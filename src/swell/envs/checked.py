@@ -1,9 +1,11 @@
 """Envs whose every answer is checked, single or all of a batch at once, and whose failures say where they happened."""
 
 import math
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import gymnasium
@@ -11,11 +13,22 @@ import numpy as np
 from gymnasium.error import DependencyNotInstalled
 from gymnasium.spaces import Space
 
+from swell.config.own_envs import kwargs_of
 from swell.envs.capture import capture, restore
 from swell.envs.contract import EnvBatch
 from swell.envs.ids import env_family
-from swell.envs.spaces import ActionDecoder, BadAnswerError, ObservationEncoder, all_finite, first_not_finite
-from swell.errors import ConfigError, EnvironmentFailedError
+from swell.envs.own import make_own, own_maker, wrapped
+from swell.envs.spaces import (
+    ActionDecoder,
+    BadAnswerError,
+    ObservationEncoder,
+    all_finite,
+    allows_an_action,
+    checked_mask,
+    first_not_finite,
+    mask_sizes,
+)
+from swell.errors import ConfigError, EnvironmentFailedError, SwellError
 
 
 class CheckedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -24,12 +37,13 @@ class CheckedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
     Gymnasium checks the first step only, and its worker processes pass NaNs and even observations of the wrong shape.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], index: int, env_id: str) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], index: int, env_id: str, has_masks: bool = False) -> None:
         super().__init__(env)
         self._index = index
         self._env_id = env_id
         self._steps = 0
-        self._encoder = ObservationEncoder(env.observation_space, env_id)
+        self._mask_sizes = mask_sizes(env.action_space) if has_masks else ()
+        self._encoder = ObservationEncoder(env.observation_space, env_id, sum(self._mask_sizes))
         self._decoder = ActionDecoder(env.action_space)
         self.observation_space = self._encoder.space
         self.action_space = self._decoder.space
@@ -38,20 +52,34 @@ class CheckedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
         try:
-            observation, _ = self.env.reset(seed=seed, options=options)
-            return self._encoder.encode(observation), {}
+            observation, info = self.env.reset(seed=seed, options=options)
+            return self._encoded(observation, info, is_over=False), {}
         except Exception as error:
             raise self._failure(error) from error
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """The infos are dropped: nobody reads them, and workers would have to send them."""
+        """Of the infos only the mask is read, and goes with the observation; workers would have to send the rest."""
         self._steps += 1
         try:
-            observation, reward, terminated, truncated, _ = self.env.step(self._decoder.decode(action))
+            observation, reward, terminated, truncated, info = self.env.step(self._decoder.decode(action))
             score = _checked_reward(reward)
-            return self._encoder.encode(observation), score, _checked_flag(terminated), _checked_flag(truncated), {}
+            is_terminal, out_of_time = _checked_flag(terminated), _checked_flag(truncated)
+            array = self._encoded(observation, info, is_over=is_terminal or out_of_time)
+            return array, score, is_terminal, out_of_time, {}
         except Exception as error:
             raise self._failure(error) from error
+
+    def _encoded(self, observation: Any, info: dict[str, Any], is_over: bool) -> np.ndarray:
+        if not self._mask_sizes:
+            return self._encoder.encode(observation)
+        if "action_mask" not in info:
+            raise BadAnswerError("expected action_mask in the info of every reset and step, as in the first one")
+        mask = checked_mask(info["action_mask"], self._mask_sizes)
+        if not allows_an_action(mask, self._mask_sizes):
+            if not is_over:
+                raise BadAnswerError("expected an action_mask that allows an action, got only zeros")
+            mask[:] = True  # there is nothing left to do, and no value to be read off what may not be done
+        return self._encoder.encode_masked(observation, mask)
 
     @property
     def saved_state(self) -> dict[str, Any]:
@@ -68,6 +96,25 @@ class CheckedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         return EnvironmentFailedError(f"{where}: {one_line(error)}")
 
 
+@cache
+def gives_masks(settings: EnvBatch) -> bool:
+    """Whether the first info of such an env has an action_mask, for actions that can be left out.
+
+    An env of its own is asked, so that those of a run start as they always did. Of Gymnasium's own only the small texts
+    have masks.
+    """
+    spec = gymnasium.registry.get(settings.env)
+    if spec is not None and re.match(r"gymnasium\.envs\.(?!toy_text)", str(spec.entry_point)):
+        return False
+    env = make_checked(settings, 0).env
+    try:
+        return bool(mask_sizes(env.action_space)) and "action_mask" in env.reset(seed=0)[1]
+    except Exception as error:
+        raise EnvironmentFailedError(f"{settings.env}: env 0 failed at step 0: {one_line(error)}") from error
+    finally:
+        env.close()
+
+
 def make_checked(settings: EnvBatch, index: int) -> CheckedEnv:
     """Builds one env; only the first one renders."""
     options = gymnasium_options(settings if index == 0 else replace(settings, render_mode=None))
@@ -76,14 +123,20 @@ def make_checked(settings: EnvBatch, index: int) -> CheckedEnv:
             from swell.envs.mujoco import route_mujoco_warnings
 
             route_mujoco_warnings()
-        env = gymnasium.make(settings.env, disable_env_checker=True, **options)
-    return CheckedEnv(env, index, settings.env)
+        maker = own_maker(settings.env)
+        if maker is None:
+            env = gymnasium.make(settings.env, disable_env_checker=True, **options)
+        else:
+            env = make_own(maker, settings if index == 0 else replace(settings, render_mode=None))
+        env = wrapped(env, settings.wrappers)
+    return CheckedEnv(env, index, settings.env, settings.has_masks)
 
 
 def gymnasium_options(settings: EnvBatch) -> dict[str, Any]:
     """What Gymnasium's `make` and `make_vec` are told; an option that is not set stays the env's own."""
     options = {"max_episode_steps": settings.max_episode_steps, "render_mode": settings.render_mode}
-    return {name: value for name, value in options.items() if value is not None}
+    given = {name: value for name, value in options.items() if value is not None}
+    return {**kwargs_of(settings.env_kwargs), **given}
 
 
 class CheckedVectorEnvs:
@@ -127,6 +180,8 @@ def naming_construction(env_id: str) -> Generator[None]:
     """Turns what goes wrong while an env is made into errors of one line."""
     try:
         yield
+    except SwellError:
+        raise
     except DependencyNotInstalled as error:
         raise ConfigError(f"{env_id}: {one_line(error)}") from error
     except Exception as error:

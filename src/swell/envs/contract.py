@@ -37,6 +37,8 @@ class EnvBatch(EnvSettings):
     first_env: int = 0
     """Number of the first of these envs where they are a part of more; what an env plays depends on its number."""
     render_mode: str | None = None
+    has_masks: bool = False
+    """Whether the envs say in `info["action_mask"]` which actions are allowed."""
 
 
 class EnvStep(NamedTuple):

@@ -9,13 +9,22 @@ from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode
 
 from swell.envs.capture import capture, restore
-from swell.envs.checked import CheckedVectorEnvs, gymnasium_options, make_checked, naming_construction, one_line
+from swell.envs.checked import (
+    CheckedVectorEnvs,
+    gives_masks,
+    gymnasium_options,
+    make_checked,
+    naming_construction,
+    one_line,
+)
 from swell.envs.contract import EnvBatch, EnvStep, ResumeTier, VectorEnv, env_seeds, learner_rewards, same_step
+from swell.envs.own import own_maker, require_distinct
 from swell.envs.resume_check import resume, resume_tier_of, save
 
 
 def make_gymnasium_envs(settings: EnvBatch) -> VectorEnv:
     """In worker processes if asked for; else the env's own vectorised version; else one after the other."""
+    settings = replace(settings, has_masks=gives_masks(_alike(settings)))
     if settings.async_envs:
         from swell.envs.workers import WorkerEnvs
 
@@ -25,6 +34,11 @@ def make_gymnasium_envs(settings: EnvBatch) -> VectorEnv:
     return LoopedEnvs(settings)
 
 
+def _alike(settings: EnvBatch) -> EnvBatch:
+    """One and the same for all batches of envs that are made in the same way."""
+    return EnvBatch(settings.env, env_kwargs=settings.env_kwargs, wrappers=settings.wrappers)
+
+
 class LoopedEnvs:
     """A loop of our own rather than gymnasium's SyncVectorEnv: less to save, and no infos to merge."""
 
@@ -32,6 +46,7 @@ class LoopedEnvs:
         self.num_envs = settings.num_envs
         self._settings = settings
         self._envs = [make_checked(settings, index) for index in range(settings.num_envs)]
+        require_distinct([env.env for env in self._envs], settings.env)
         self.observation_space = self._envs[0].observation_space
         self.action_space = self._envs[0].action_space
         self._shape = (self.num_envs, *(self.observation_space.shape or ()))
@@ -179,7 +194,13 @@ class EntryPointEnvs(CheckedVectorEnvs):
 
 
 def has_entry_point(settings: EnvBatch) -> bool:
-    """Whether there is a vectorised version that can be used here: its observations are arrays and it resets itself."""
+    """Whether there is a vectorised version that can be used here: its observations are arrays and it resets itself.
+
+    What is asked of single envs, their arguments, wrappers and windows, a vectorised version may not have.
+    """
+    asks_for_single = settings.env_kwargs or settings.wrappers or settings.has_masks or settings.render_mode == "human"
+    if asks_for_single or own_maker(settings.env) is not None:
+        return False
     if gymnasium.spec(settings.env.rpartition(":")[2]).vector_entry_point is None:
         return False
     envs = _make_vector_env(replace(settings, num_envs=1))

@@ -3,12 +3,15 @@
 import difflib
 import importlib
 import re
+import sys
 from collections.abc import Iterable
 from importlib.util import find_spec
 from itertools import product
 from typing import Any, Literal
 
+from swell.config.imports import HANDED_IN, HandedIn
 from swell.config.runs import Backend
+from swell.config.validation import is_import
 from swell.errors import ConfigError
 
 EnvFamily = Literal["atari", "minatar", "classic", "mujoco", "procgen", "other"]
@@ -85,6 +88,8 @@ def resolve_env_id(env_id: str, backend: Backend = "auto") -> str:
     Raises ConfigError, in one line, if there is no such env, if the backend does not have it, or if a package that it
     needs is not installed.
     """
+    if env_id.startswith(HANDED_IN):
+        return _handed_in(env_id)
     full_id = _shipped_id(env_id) or _registered_id(env_id)
     family = env_family(full_id)
     if is_compiled(full_id, backend):
@@ -114,6 +119,12 @@ def is_compiled(env_id: str, backend: Backend) -> bool:
         other = "envpool" if env_family(env_id) == "procgen" else "gymnasium"
         raise ConfigError(f"backend must be {other} or auto for {env_id}: compiled has {', '.join(COMPILED_IDS)}")
     return backend == "compiled"
+
+
+def require_window(env_id: str) -> None:
+    """ConfigError for envs that only a file can show."""
+    if env_family(env_id) in ("atari", "minatar", "procgen"):
+        raise ConfigError(f"{env_id} has no window of its own; --video draws it into a file")
 
 
 def atari_id(game: str) -> str:
@@ -177,6 +188,16 @@ def _procgen_id_named(name: str, version: str) -> str | None:
     return None
 
 
+def _handed_in(name: str) -> str:
+    if not isinstance(name, HandedIn):
+        given = name.removeprefix(HANDED_IN)
+        raise ConfigError(
+            f"its env is made by {given!r}, which was handed in as an object and is in no module: hand it in again, "
+            f"in Python: swell.resume(directory, {given if given.isidentifier() else 'make_env'})"
+        )
+    return name
+
+
 def _registered_id(env_id: str) -> str:
     """The id in Gymnasium's registry, which is read only here because importing it takes a third of a second."""
     import gymnasium
@@ -187,9 +208,12 @@ def _registered_id(env_id: str) -> str:
     # ale-py and MinAtar register raw envs, some under old names, which our backends would not preprocess
     raw = ("ale_py", "minatar")
     specs = {spec_id: spec for spec_id, spec in gymnasium.registry.items() if not str(spec.entry_point).startswith(raw)}
-    spec = _find_spec_in(specs, env_id.rpartition(":")[2])
+    name = env_id.rpartition(":")[2]
+    if is_import(env_id) and name not in specs and hasattr(sys.modules[env_id.partition(":")[0]], name):
+        return env_id  # a function or a class of the user's own
+    spec = _find_spec_in(specs, name)
     if spec is None:
-        suggestions = _suggestions(env_id, specs)
+        suggestions = _suggestions(env_id, specs) + _names_like(env_id)
         hint = f"; did you mean {', '.join(suggestions)}?" if suggestions else ""
         raise ConfigError(f"unknown env {env_id!r}{hint}")
     _require_gymnasium_extra(spec)
@@ -223,6 +247,13 @@ def _suggestions(env_id: str, registered: Iterable[str]) -> list[str]:
     matches = difflib.get_close_matches(_bare_name(env_id), by_name, n=8, cutoff=0.6)
     matches += difflib.get_close_matches(_squashed(_without_version(env_id)), by_name, n=8, cutoff=0.6)
     return list(dict.fromkeys(by_name[name] for name in matches))[:5]
+
+
+def _names_like(env_id: str) -> list[str]:
+    """Functions and classes of a module whose names are near the one that was asked for."""
+    module, _, name = env_id.partition(":")
+    known = [known for known, value in vars(sys.modules.get(module, sys)).items() if callable(value)] if name else []
+    return [f"{module}:{near}" for near in difflib.get_close_matches(name, known, n=2, cutoff=0.6)]
 
 
 def _bare_name(env_id: str) -> str:

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from swell.envs.capture import NotPlainError
-from swell.envs.contract import EnvBatch, ResumeTier, VectorEnv
+from swell.envs.contract import EnvBatch, EnvStep, ResumeTier, VectorEnv
+from swell.envs.spaces import allowed_choices, mask_sizes
 
 EPISODE_STEPS = 16
 """Short, so that the trial goes through several episode ends: there the envs draw random numbers."""
@@ -45,7 +46,12 @@ def resume(envs: SavableEnvs, state: dict[str, Any], resume_count: int) -> np.nd
 
 def resume_tier_of(kind: Callable[[EnvBatch], SavableEnvs], settings: EnvBatch) -> ResumeTier:
     """`exact` if two small copies of these envs, one of them restored, do the same to the last bit."""
-    trial = EnvBatch(settings.env, num_envs=2, seed=0, max_episode_steps=EPISODE_STEPS)
+    made_of: dict[str, Any] = {
+        "env_kwargs": settings.env_kwargs,
+        "wrappers": settings.wrappers,
+        "has_masks": settings.has_masks,
+    }
+    trial = EnvBatch(settings.env, num_envs=2, seed=0, max_episode_steps=EPISODE_STEPS, **made_of)
     return _tried_tier(kind, trial)
 
 
@@ -61,21 +67,33 @@ def _tried_tier(kind: Callable[[EnvBatch], SavableEnvs], trial: EnvBatch) -> Res
 
 def restores_exactly(original: SavableEnvs, restored: SavableEnvs) -> bool:
     """Whether the second envs, after taking over the state of the first, go on exactly like them."""
-    original.reset()
-    space = original.action_space
-    space.seed(0)
-    actions = [np.stack([space.sample() for _ in range(original.num_envs)]) for _ in range(STEPS_BEFORE + STEPS_AFTER)]
-    for action in actions[:STEPS_BEFORE]:
-        original.step(action)
+    observations = original.reset()
+    original.action_space.seed(0)
+    observations = _played(original, observations, STEPS_BEFORE)[0][-1].observations
     state = original.saved_state()
-    expected = [original.step(action) for action in actions[STEPS_BEFORE:]]
+    expected, actions = _played(original, observations, STEPS_AFTER)
     try:
         restored.restore_state(state)
     except NotPlainError:
         return False
-    steps = [restored.step(action) for action in actions[STEPS_BEFORE:]]
+    steps = [restored.step(action) for action in actions]
     same_steps = all(same_state(list(first), list(second)) for first, second in zip(expected, steps, strict=True))
     return same_steps and same_state(original.saved_state(), restored.saved_state())
+
+
+def _played(envs: SavableEnvs, observations: np.ndarray, steps: int) -> tuple[list[EnvStep], list[np.ndarray]]:
+    """What random actions, all of them allowed, led to; and these actions."""
+    space, masks = envs.action_space, getattr(envs.observation_space, "masks", 0)
+    results: list[EnvStep] = []
+    actions: list[np.ndarray] = []
+    for _ in range(steps):
+        drawn = np.stack([space.sample() for _ in range(envs.num_envs)])
+        if masks:
+            drawn = allowed_choices(drawn, observations[:, -masks:], mask_sizes(space))
+        actions.append(drawn)
+        results.append(envs.step(drawn))
+        observations = results[-1].observations
+    return results, actions
 
 
 def same_state(first: Any, second: Any) -> bool:

@@ -178,7 +178,7 @@ class CompiledPolicy(CompiledModel):
         self, network: ActorCritic, flat: nn.Parameter, shape: Sequence[int], dtype: np.dtype, sizes: Sequence[int]
     ) -> None:
         """`sizes` are those of the choices that an action is made of; empty for continuous actions."""
-        if type(network) is not ActorCritic:
+        if type(network) is not ActorCritic or network.masks:
             raise NotPlainError
         super().__init__(flat, shape, dtype, network.normalizer)
         self._network = network

@@ -29,6 +29,7 @@ from swell.learning.precision import in_precision
 from swell.learning.targets import rollout_returns
 from swell.networks.actor_critics import ActorCritic, make_actor_critic
 from swell.networks.encoders import seeded
+from swell.networks.parts import structure_of
 from swell.ranks import Shares, shared_samples
 from swell.types import Actor, BatchPlan, PolicyView, Rollout
 
@@ -76,10 +77,9 @@ class PolicyLearner(Generic[SettingsKind]):
         self.settings: SettingsKind = with_fields(self.settings_kind, settings, fields)  # pyright: ignore[reportAttributeAccessIssue]
         self.space = make_action_space(action_space, device)
         if network is None:
-            shape, head = observation_space.shape or (), self.has_auxiliary_head
-            network = seeded(
-                seed, lambda: make_actor_critic(self.settings, shape, self.space.kind, auxiliary_head=head)
-            )
+            shape, made_of = observation_space.shape or (), structure_of(observation_space)
+            made_of |= {"auxiliary_head": self.has_auxiliary_head}
+            network = seeded(seed, lambda: make_actor_critic(self.settings, shape, self.space.kind, **made_of))
         self.network: ActorCritic = network.to(device)
         self.micro_batch_size = self.settings.micro_batch_size
         self.gradient_steps = 0
@@ -228,8 +228,7 @@ class PolicyLearner(Generic[SettingsKind]):
     @torch.no_grad()
     def observe(self, batch: PolicyBatch) -> None:
         """After an update: lets the observation normaliser, if there is one, take in what was seen."""
-        if self.network.normalizer is not None:
-            self.network.normalizer.observe(batch.states[batch.own])
+        self.network.observe(batch.states[batch.own])
 
     def report(
         self, batch: PolicyBatch, plan: BatchPlan, now: Hyperparameters, steps: list[StepTaken], means: dict[str, float]

@@ -10,8 +10,10 @@ from swell.config.validation import is_import
 from swell.errors import ConfigError
 from swell.networks.encoders import IMPALA_HEAD_NORM, ChannelsFirst, orthogonal, rescale_units
 from swell.networks.normalizer import ObservationNormalizer
+from swell.networks.parts import allowed_only, without_masks
 from swell.networks.q_networks import (
     MULTI_SKIP_BLOCKS,
+    Parts,
     channels_first,
     is_channels_last,
     make_encoder,
@@ -39,6 +41,7 @@ class ActorCritic(nn.Module):
         log_std: nn.Parameter | None,
         normalizer: ObservationNormalizer | None,
         architecture: Architecture,
+        masks: int = 0,
     ) -> None:
         super().__init__()
         self.policy_encoder = policy_encoder
@@ -49,16 +52,19 @@ class ActorCritic(nn.Module):
         self.log_std = log_std
         self.normalizer = normalizer
         self.architecture: Architecture = architecture
+        self.masks = masks
+        """So many numbers at the end of an observation say which actions are allowed."""
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """Policy parameters [B, P] and values [B]."""
         inputs = self._normalized(observations)
         features = self.policy_encoder(inputs)
-        return self._policy_parameters(features), self._values(self._value_features(inputs, features))
+        values = self._values(self._value_features(inputs, features))
+        return self._policy_parameters(features, observations), values
 
     def policy(self, observations: Tensor) -> Tensor:
         """Policy parameters [B, P] alone."""
-        return self._policy_parameters(self.policy_encoder(self._normalized(observations)))
+        return self._policy_parameters(self.policy_encoder(self._normalized(observations)), observations)
 
     def value(self, observations: Tensor) -> Tensor:
         """Values [B] alone."""
@@ -72,16 +78,28 @@ class ActorCritic(nn.Module):
         inputs = self._normalized(observations)
         features = self.policy_encoder(inputs)
         return (
-            self._policy_parameters(features),
+            self._policy_parameters(features, observations),
             self._values(self._value_features(inputs, features)),
             self.auxiliary_head(features).squeeze(1),
         )
 
-    def _normalized(self, observations: Tensor) -> Tensor:
-        return observations if self.normalizer is None else self.normalizer(observations)
+    def observe(self, observations: Tensor) -> None:
+        """Lets the normaliser, if there is one, take in what was seen."""
+        if self.normalizer is not None:
+            self.normalizer.observe(self._seen(observations))
 
-    def _policy_parameters(self, features: Tensor) -> Tensor:
+    def _seen(self, observations: Tensor) -> Tensor:
+        """What is not the allowed actions."""
+        return observations[:, : -self.masks] if self.masks else observations
+
+    def _normalized(self, observations: Tensor) -> Tensor:
+        seen = self._seen(observations)
+        return seen if self.normalizer is None else self.normalizer(seen)
+
+    def _policy_parameters(self, features: Tensor, observations: Tensor) -> Tensor:
         outputs = self.policy_head(features)
+        if self.masks:
+            return allowed_only(outputs, observations, self.masks)
         return outputs if self.log_std is None else torch.cat((outputs, self.log_std.expand_as(outputs)), dim=1)
 
     def _value_features(self, inputs: Tensor, policy_features: Tensor) -> Tensor:
@@ -94,21 +112,30 @@ class ActorCritic(nn.Module):
 
 
 def make_actor_critic(
-    settings: PolicySettings, shape: Sequence[int], kind: DistributionKind, *, auxiliary_head: bool = False
+    settings: PolicySettings,
+    shape: Sequence[int],
+    kind: DistributionKind,
+    *,
+    auxiliary_head: bool = False,
+    parts: Parts = (),
+    masks: int = 0,
 ) -> ActorCritic:
     """A policy whose distributions are of a `kind`, and a value, for observations [B, *shape].
+
+    Flat observations may be made of `parts`, and end in `masks` numbers that say which actions are allowed.
 
     Weights are orthogonal with gain √2, 0.01 for the policy head, so that the first policy is almost uniform, and 1 for
     the value heads; the impala-cnn has rows of fixed length instead, 0.1 in every head. Biases start at zero. Without
     being asked for, there is no auxiliary head: a parameter that no loss reaches would have no gradient.
     """
-    name = resolve_network(settings.network, shape)
+    shape = without_masks(shape, masks)
+    name = resolve_network(settings.network, shape, parts)
     if name in MULTI_SKIP_BLOCKS:
         raise ConfigError(f"network {name} is a Q-network; for ppo choose mlp, minatar-cnn, nature-cnn or impala-cnn")
 
     def encoder() -> tuple[nn.Module, int]:
         turned = is_channels_last(shape) and not is_import(name)
-        made = make_encoder(name, settings, channels_first(shape) if turned else shape)
+        made = make_encoder(name, settings, channels_first(shape) if turned else shape, parts)
         if name != "impala-cnn" and not is_import(name):
             made.apply(orthogonal)
         return nn.Sequential(ChannelsFirst(), made) if turned else made, made.features
@@ -132,4 +159,5 @@ def make_actor_critic(
         log_std=nn.Parameter(torch.full((outputs,), settings.initial_log_std)) if kind.is_continuous else None,
         normalizer=ObservationNormalizer(shape) if settings.normalize_observations else None,
         architecture=settings.architecture,
+        masks=masks,
     )

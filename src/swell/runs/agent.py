@@ -1,24 +1,30 @@
 """A trained agent, read back from its run directory: to act, to be scored, to be filmed."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from gymnasium.error import DependencyNotInstalled
-from torch import Tensor
+from torch import Tensor, nn
 
 from swell.collect.collector import play_episodes
+from swell.config.imports import HANDED_IN
+from swell.config.own_envs import env_name
 from swell.config.run_config import RunConfig, config_from_dict
 from swell.config.seeds import derive_seed
+from swell.config.validation import is_import
 from swell.envs import VectorEnv, make_envs
-from swell.errors import ConfigError, StorageError
+from swell.envs.ids import require_window
+from swell.errors import ConfigError, EnvironmentFailedError, StorageError
 from swell.memory.planner import EVALUATION_ENVS
-from swell.runs.build import make_learner, observation_shape, resolve_device
+from swell.runs.build import make_learner, resolve_device
 from swell.runs.checkpoint import checkpoint_name, load_checkpoint, load_newest
 from swell.runs.run_directory import read_description
+from swell.runs.spaces import RunSpaces, restored_spaces, spaces_of
+from swell.types import Learner
 
 Which = Literal["newest", "best"]
 FRAMES_PER_SECOND = 30
@@ -27,32 +33,60 @@ _VIDEO_EXTRA = '--video needs the video extra: pip install "swell-rl[video]"'
 
 @dataclass(frozen=True)
 class Policy:
-    """Greedy actions of a trained network: `policy(observations)`, one observation or a batch of them."""
+    """A trained network that acts: `policy(observations)` greedily, `policy.sample(observations)` as it trained.
+
+    One observation of the env, or several in a list or an array. Where the env says which actions are allowed,
+    `action_mask` says so here.
+    """
 
     config: RunConfig
     env_steps: int
-    observation_shape: tuple[int, ...]
-    act: Callable[[Tensor], Tensor]
+    spaces: RunSpaces
+    learner: Learner
     device: torch.device
 
-    def __call__(self, observations: np.ndarray | Tensor) -> np.ndarray:
-        batch = torch.as_tensor(np.asarray(observations)).to(self.device)
-        if tuple(batch.shape) == self.observation_shape:
-            return self.act(batch.unsqueeze(0)).cpu().numpy()[0]
-        return self.act(batch).cpu().numpy()
+    @property
+    def network(self) -> nn.Module:
+        """From observations to Q-values, or to the parameters of a distribution of actions and to values."""
+        return self.learner.network
+
+    @property
+    def act(self) -> Callable[[Tensor], Tensor]:
+        """Greedy actions of tensors [B, ...] on its device, as the learner sees them."""
+        return self.learner.greedy_actions
+
+    def __call__(self, observations: Any, action_mask: Any = None) -> np.ndarray:
+        return self._acted(self.act, observations, action_mask)
+
+    def sample(self, observations: Any, action_mask: Any = None) -> np.ndarray:
+        """Drawn from the policy; of a Q-network ε-greedy with the ε at the end of its run."""
+        return self._acted(lambda batch: self.learner.act(batch, 1.0)[0], observations, action_mask)
+
+    def _acted(self, act: Callable[[Tensor], Tensor], observations: Any, action_mask: Any) -> np.ndarray:
+        given = observations.cpu().numpy() if isinstance(observations, Tensor) else observations
+        rows, is_one = self.spaces.rows(given, action_mask)
+        actions = act(torch.from_numpy(np.ascontiguousarray(rows)).to(self.device)).cpu().numpy()
+        return actions[0] if is_one else actions
 
 
 def load_policy(directory: str | Path, which: Which = "newest", device: str = "auto") -> Policy:
-    """The agent of a run, from its newest or its best checkpoint."""
+    """The agent of a run, from its newest or its best checkpoint; its env need not be installed."""
     directory = Path(directory)
-    config = config_from_dict(read_description(directory, "env")["config"])
+    described = read_description(directory, "env")
+    config = config_from_dict(described["config"])
     env_steps, state = _load(directory, which)
-    envs = make_envs(config, num_envs=1, seed=config.seed, threads=config.threads)
+    spaces = restored_spaces(described["spaces"]) if described.get("spaces") else _spaces_of_env(config)
     place = resolve_device(device)
-    learner = make_learner(config, envs.observation_space, envs.action_space, place)
+    learner = make_learner(config, spaces.observation, spaces.action, place)
     learner.load_state_dict(state["learner"])
+    return Policy(config, env_steps, spaces, learner, place)
+
+
+def _spaces_of_env(config: RunConfig) -> RunSpaces:
+    """For runs of earlier versions, and for spaces that cannot be stored."""
+    envs = make_envs(config, num_envs=1, seed=config.seed, threads=config.threads)
     envs.close()
-    return Policy(config, env_steps, observation_shape(envs), learner.greedy_actions, place)
+    return spaces_of(envs)
 
 
 def evaluate(
@@ -61,12 +95,20 @@ def evaluate(
     which: Which = "newest",
     seed: int | None = None,
     video: Path | None = None,
+    make_env: Callable[..., Any] | None = None,
+    render: bool = False,
 ) -> dict[str, Any]:
-    """Scores whole greedy episodes of a trained agent, and films one of them where `video` names a file."""
+    """Scores whole greedy episodes of a trained agent; one of them is filmed where `video` names a file.
+
+    `render` first plays one in the env's own window. `make_env` is what made the envs, if it has to be handed in again.
+    """
     if episodes < 1:
         raise ConfigError(f"episodes must be at least 1, got {episodes}")
     policy = load_policy(directory, which)
+    policy = replace(policy, config=with_maker(policy.config, make_env))
     seed = derive_seed(policy.config.seed, "evaluation") if seed is None else seed
+    if render:
+        show(policy, seed)
     if video is not None:
         film(policy, seed, video)
     returns = greedy_returns(policy.act, policy.config, policy.device, episodes, seed)
@@ -90,6 +132,20 @@ def greedy_returns(
         envs.close()
 
 
+def show(policy: Policy, seed: int) -> None:
+    """One whole greedy episode in the window of the env."""
+    require_window(policy.config.env)
+    try:
+        envs = _evaluation_envs(policy.config, 1, seed, render_mode="human")
+    except EnvironmentFailedError as error:
+        raise ConfigError(f"{policy.config.env} has no window here ({error}); --video draws into a file") from error
+    observations, over = envs.reset(), False
+    while not over:
+        result = envs.step(policy(observations))
+        observations, over = result.observations, bool(result.episode_over[0])
+    envs.close()
+
+
 def film(policy: Policy, seed: int, path: Path) -> None:
     """One whole greedy episode as a video; the ending of `path` picks the format (mp4, gif)."""
     writer = _video_writer()
@@ -102,6 +158,17 @@ def film(policy: Policy, seed: int, path: Path) -> None:
         envs.close()
     path.parent.mkdir(parents=True, exist_ok=True)
     writer(path, frames)
+
+
+def with_maker(config: RunConfig, make_env: Callable[..., Any] | None) -> RunConfig:
+    """The config of a run whose envs are made by what is handed in; those of an id are not."""
+    if make_env is None:
+        return config
+    if not callable(make_env):
+        raise ConfigError(f"make_env must be a function or a class that makes an env, got {make_env!r:.80}")
+    if not config.env.startswith(HANDED_IN) and not is_import(config.env):
+        raise ConfigError(f"make_env must be left out: the env of this run is {config.env}")
+    return replace(config, env=env_name(make_env))
 
 
 def _evaluation_envs(config: RunConfig, num_envs: int, seed: int, render_mode: str | None = None) -> VectorEnv:

@@ -39,7 +39,8 @@ from swell.errors import ConfigError
 from swell.measurement import Measurement
 from swell.memory.plan import MemoryPlan
 from swell.memory.planner import fit_into_memory
-from swell.networks.q_networks import resolve_network
+from swell.networks.parts import structure_of
+from swell.networks.q_networks import Parts, resolve_network
 from swell.runs.run_directory import read_json, read_jsonl
 from swell.types import Learner, Scaler, Signal
 
@@ -110,7 +111,8 @@ def _built(
     observations: np.ndarray,
     plan: MemoryPlan,
 ) -> BuiltRun:
-    network_name = resolve_network(config.network, observation_shape(envs))
+    parts: Parts = structure_of(envs.observation_space)["parts"]
+    network_name = resolve_network(config.network, observation_shape(envs), parts)
     learner = make_learner(config, envs.observation_space, envs.action_space, device)
     is_compiled = getattr(learner, "path", "autograd") == "compiled"
     threads: int = getattr(learner, "threads", 1) if is_compiled else resolve_threads(config.threads, network_name)

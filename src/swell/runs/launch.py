@@ -124,7 +124,7 @@ def main() -> None:
             if "config" in request:
                 begin_or_continue(config_from_dict(request["config"]), directory, quiet=quiet)
             else:
-                resume(directory, request["steps"], quiet=quiet)
+                resume(directory, total_env_steps=request["steps"], quiet=quiet)
     except SwellError as error:
         if not is_said_elsewhere(error):
             print(*(f"swell: {line}" for line in str(error).splitlines()), sep="\n", file=sys.stderr)

@@ -2,13 +2,14 @@
 
 import contextlib
 import platform
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from swell import ranks
+from swell.config.imports import HANDED_IN, HandedIn
 from swell.config.learners import ComputePath
 from swell.config.run_config import RunConfig, changed, config_from_dict
 from swell.display.console import patient_console, say
@@ -19,7 +20,9 @@ from swell.errors import ConfigError, DivergedError
 from swell.kernels.factory import can_compile
 from swell.memory.plan import MemoryPlan
 from swell.presets import make_config
+from swell.runs.agent import with_maker
 from swell.runs.build import BuiltRun, build
+from swell.runs.changes import changed_in_the_middle, changes_at
 from swell.runs.checkpoint import load_newest
 from swell.runs.compiling import compile_kernels, path_for
 from swell.runs.driver import Run, resume_promise
@@ -33,6 +36,8 @@ from swell.runs.run_directory import (
     read_json,
     write_json_atomic,
 )
+from swell.runs.spaces import stored_spaces
+from swell.runs.weights import take_weights
 
 CHECKPOINTS_PER_RUN = 20
 NAMED = ("device", "processes", "threads", "path", "machine")
@@ -43,16 +48,27 @@ VERSIONED = (
 )
 
 
+MakeEnv = Callable[..., Any]
+"""A function or a class that makes an env; `env_kwargs` are its arguments."""
+
+
 def run(
-    config: RunConfig | str, out: str | Path | None = None, *, new: bool = False, quiet: bool = False, **fields: Any
+    config: RunConfig | str | MakeEnv,
+    out: str | Path | None = None,
+    *,
+    new: bool = False,
+    quiet: bool = False,
+    **fields: Any,
 ) -> dict[str, Any]:
     """Trains as `config` says, in a new run directory, and returns the summary.
 
-    The id of an env stands for the preset that fits it; `fields` change single options of either.
-    `out` defaults to `runs/<env>-<algorithm>-<scaler>-s<seed>`. A directory that holds a run is refused, unless `new`
-    asks for the next free name.
+    The id of an env, or a function or a class that makes one, stands for the preset that fits it; `fields` change
+    single options of either. `out` defaults to `runs/<env>-<algorithm>-<scaler>-s<seed>`. A directory that holds a run
+    is refused, unless `new` asks for the next free name.
     """
-    config = make_config(config, **fields) if isinstance(config, str) else changed(config, **fields)
+    if out is not None and not hasattr(out, "__fspath__") and type(out) is not str:
+        raise ConfigError(f"out must be a path, got {out!r}; options go by name, such as total_env_steps=100_000")
+    config = changed(config, **fields) if isinstance(config, RunConfig) else make_config(config, **fields)
     config = resolve(config)
     directory = directory_of(config, out)
     directory = next_free(directory) if new else directory
@@ -88,7 +104,8 @@ def holds_run(directory: Path, config: RunConfig) -> bool:
 
 
 def directory_of(config: RunConfig, out: str | Path | None) -> Path:
-    return Path(out or Path("runs") / default_run_name(config.env, config.algorithm, config.scaler, config.seed))
+    env = config.env.removeprefix(HANDED_IN)
+    return Path(out or Path("runs") / default_run_name(env, config.algorithm, config.scaler, config.seed))
 
 
 def begin(config: RunConfig, directory: Path, quiet: bool) -> dict[str, Any]:
@@ -103,6 +120,8 @@ def begin(config: RunConfig, directory: Path, quiet: bool) -> dict[str, Any]:
             if line is not None and path != "autograd":
                 ranks.together(lambda: compile_kernels() if ranks.place().local_rank == 0 else None)
             parts = build(replace(config, path=path))
+            if config.weights_from is not None:
+                take_weights(parts.learner, config.weights_from)
     except BaseException:
         if ranks.is_first():
             with contextlib.suppress(OSError):  # whatever else is wrong with it must not hide the reason
@@ -110,6 +129,10 @@ def begin(config: RunConfig, directory: Path, quiet: bool) -> dict[str, Any]:
         raise
     with locked(directory):
         ranks.first_does(lambda: write_json_atomic(directory / "config.json", describe_run(config, parts)))
+        if isinstance(config.env, HandedIn) and not quiet:
+            name = config.env.removeprefix(HANDED_IN)
+            line = f"{name} is in no module: only `swell.resume({str(directory)!r}, {name})` resumes this run"
+            say(line, patient_console())
         return Run(config, directory, parts, quiet).drive()
 
 
@@ -121,14 +144,24 @@ def locked(directory: Path) -> Generator[None]:
         yield
 
 
-def resume(directory: str | Path, total_env_steps: int | None = None, *, quiet: bool = False) -> dict[str, Any]:
+def resume(
+    directory: str | Path,
+    make_env: MakeEnv | None = None,
+    *,
+    total_env_steps: int | None = None,
+    quiet: bool = False,
+    **fields: Any,
+) -> dict[str, Any]:
     """Continues the run in `directory` from its newest good checkpoint; a finished run is returned as it is.
 
-    `total_env_steps` lets a run go on for longer (or shorter) than it was asked to, whatever target it had.
+    `make_env` is what made its envs, where that was handed in as an object that no module has. `total_env_steps` lets a
+    run go on for longer (or shorter) than it was asked to, whatever target it had; `fields` change options that can be
+    changed in the middle (`CHANGEABLE`). What was changed, and when, is recorded in config.json.
     """
     directory, quiet = Path(directory), quiet or not ranks.is_first()
     described = ranks.first_does(lambda: read_description(directory, "env"))
-    config = config_from_dict(described["config"])
+    stored = with_maker(config_from_dict(described["config"]), make_env)
+    config = changed_in_the_middle(stored, fields)
     ranks.first_does(lambda: ranks.own_share(config.num_envs, "num_envs"))
     is_ended = (directory / "summary.json").exists()
     summary = ranks.first_does(lambda: read_json(directory / "summary.json") if is_ended else {})
@@ -138,18 +171,25 @@ def resume(directory: str | Path, total_env_steps: int | None = None, *, quiet: 
     is_whole = summary.get("env_steps", 0) >= config.total_env_steps or config.target_return is not None
     as_asked = total_env_steps in (None, described["config"]["total_env_steps"])
     if summary.get("status") == "done" and is_whole and as_asked:
+        if fields:
+            raise ConfigError(f"{directory} is done: to change {', '.join(fields)}, also give it more steps")
         return {**summary, "directory": str(directory)}
     with locked(directory):
         notices: list[str] = []
         state = ranks.together(lambda: newest_state(directory, notices))
+        done = ranks.first_says(state["collector"]["env_steps"] if state else 0)
+        if config.total_env_steps < done:
+            raise ConfigError(f"steps must be at least the {done} that are done, got {config.total_env_steps}")
         points = ranks.first_says(state["scaler"].get("points") if state else None)
         # Another number of threads, or another path, changes bits.
         pinned = replace(config, threads=described["threads"], path=same_path(described))
         decided = MemoryPlan(**described["memory"]) if "memory" in described else None  # runs of earlier versions
         with show_starting(f"restoring {config.num_envs} envs of {config.env}", quiet):
             parts = build(pinned, points, decided)
-        started, now = described.get("started", described["versions"]), describe_run(config, parts)
-        ranks.first_does(lambda: write_json_atomic(directory / "config.json", {**now, "started": started}))
+        now, changes = describe_run(config, parts), changes_at(done, stored, config)
+        told = {"started": described.get("started", described["versions"])}
+        told["changes"] = [*described.get("changes", []), *changes]
+        ranks.first_does(lambda: write_json_atomic(directory / "config.json", {**now, **told}))
         continued = Run(pinned, directory, parts, quiet)
         notices += differences(described, now)
         if config.staleness and described.get("processes", 1) != now["processes"]:
@@ -186,6 +226,7 @@ def describe_run(config: RunConfig, parts: BuiltRun) -> dict[str, Any]:
         "network": parts.network_name,
         "path": parts.path,
         "memory": asdict(parts.memory_plan),
+        "spaces": stored_spaces(parts.collector.envs),
         "resume": resume_promise(parts),
         "machine": platform.machine(),
         "versions": {"python": platform.python_version(), **installed_versions()},
