@@ -129,7 +129,7 @@ def test_one_process_goes_on_with_a_run_of_two_and_says_what_is_lost(uninterrupt
 
     shutil.copytree(uninterrupted, tmp_path / "run")
     before = load_newest(tmp_path / "run" / "checkpoints", print)[1]
-    summary = resume(tmp_path / "run", 2000, quiet=True)
+    summary = resume(tmp_path / "run", total_env_steps=2000, quiet=True)
     assert summary["status"] == "done" and summary["env_steps"] >= 2000
     assert read_json(tmp_path / "run" / "config.json")["processes"] == 1
     after = load_newest(tmp_path / "run" / "checkpoints", print)[1]

@@ -325,7 +325,7 @@ def test_resuming_a_finished_run_changes_no_file(tmp_path):
 
 def test_a_finished_run_can_go_on_for_longer(tmp_path):
     run(small_config(total_env_steps=2000), tmp_path / "run", quiet=True)
-    summary = resume(tmp_path / "run", 4000, quiet=True)
+    summary = resume(tmp_path / "run", total_env_steps=4000, quiet=True)
     assert 4000 <= summary["env_steps"] < 4000 + 8
     steps = [row["env_steps"] for row in read_jsonl(tmp_path / "run" / "metrics.jsonl")]
     assert steps == sorted(set(steps))
@@ -337,7 +337,7 @@ def test_a_run_killed_after_it_reached_its_target_does_not_train_on(tmp_path):
     assert run_and_kill(config, tmp_path / "run", driver.Run, "_summarise", 1)
     resume(tmp_path / "run", quiet=True)
     assert same(outcome(tmp_path / "run"), outcome(tmp_path / "whole"))
-    assert resume(tmp_path / "run", 3000, quiet=True)["env_steps"] >= 3000
+    assert resume(tmp_path / "run", total_env_steps=3000, quiet=True)["env_steps"] >= 3000
 
 
 def test_the_best_policy_is_the_one_that_scored_best(tmp_path):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def cache_directory() -> Path:
-    """A directory of its own for each state of the source.
+    """A directory of its own for each place and state of the source: numba keeps them apart by place, too.
 
     By itself numba would not notice that a function which a kernel calls was changed in another file, and would go on
     with its old code.
@@ -24,7 +24,7 @@ def are_cached(kernels: Iterable[str]) -> bool:
 
 
 def _state_of_the_source() -> str:
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(str(Path(__file__).parent).encode())
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())
     return f"kernels-{digest.hexdigest()[:16]}"

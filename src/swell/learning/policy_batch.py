@@ -93,5 +93,5 @@ class PolicyBatch:
 
 def explained_variance(values: Tensor, returns: Tensor) -> float:
     """1 − Var(R − V) / Var(R): 1 for perfect values, 0 for a constant, negative for worse; 0 if all returns agree."""
-    unexplained, variance = torch.stack((returns - values, returns)).var(dim=1, correction=0).tolist()
-    return 1.0 - unexplained / variance if variance > 0 else 0.0
+    variance = returns.var(correction=0)
+    return (1.0 - (returns - values).var(correction=0) / variance).item() if variance > 0 else 0.0

@@ -77,8 +77,9 @@ def run_processes(request: dict[str, Any], processes: int) -> None:
         codes = exit_codes(request, processes)
         if not codes:
             return
-        if min(codes) > 0 and set(codes) != {LostProcessError.exit_code}:  # none died: one failed, and said why
-            raise OtherProcessError(min(codes))
+        # Once one has failed and said why, the launcher kills whoever has not ended yet.
+        if failed := [code for code in codes if code > 0 and code != LostProcessError.exit_code]:
+            raise OtherProcessError(min(failed))
         if attempt < RESTARTS:
             print(f"swell: a process died; all {processes} start again from the newest checkpoint", file=sys.stderr)
     raise LostProcessError(

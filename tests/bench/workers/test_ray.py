@@ -18,6 +18,7 @@ from swell.bench.workers import ray as ray_workers
 from swell.bench.workers.process import carry_out
 from swell.bench.workers.ray import RayExecutor, faults_here, run_here
 from swell.errors import ConfigError
+from swell.runs import ray_cluster
 from swell.runs.interrupt import InterruptedRunError
 
 pytest.importorskip("ray", reason='needs pip install "swell-rl[ray]"')
@@ -138,6 +139,6 @@ def test_the_missing_extra_is_named_in_one_line(tmp_path, monkeypatch):
     def missing(name):
         raise ImportError(name)
 
-    monkeypatch.setattr(ray_workers, "import_module", missing)
+    monkeypatch.setattr(ray_cluster, "import_module", missing)
     with pytest.raises(ConfigError, match=r'Ray is not installed: pip install "swell-rl\[ray\]"'):
         RayExecutor(tmp_path)
