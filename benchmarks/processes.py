@@ -37,6 +37,7 @@ class Workload:
     num_envs: int
     horizon: int
     iterations: int
+    minibatches: int
 
     def config(self):
         from swell.presets import make_config
@@ -49,6 +50,7 @@ class Workload:
             "num_envs": self.num_envs,
             "scaler": "fixed",
             "horizon": self.horizon,
+            "minibatches": self.minibatches,
             "total_env_steps": self.num_envs * self.horizon * self.iterations,
             "evaluation_episodes": 0,
         }
@@ -62,9 +64,11 @@ class Workload:
 
 
 WORKLOADS = {
-    "Atari Breakout, pqn": Workload("breakout", "pqn", num_envs=64, horizon=32, iterations=4),
-    "MinAtar Breakout, pqn": Workload("MinAtar/Breakout-v1", "pqn", num_envs=32, horizon=32, iterations=12),
-    "CartPole, ppo": Workload("CartPole-v1", "ppo", num_envs=8, horizon=128, iterations=12),
+    "Atari Breakout, pqn": Workload("breakout", "pqn", num_envs=64, horizon=16, iterations=4, minibatches=2),
+    "MinAtar Breakout, pqn": Workload(
+        "MinAtar/Breakout-v1", "pqn", num_envs=32, horizon=32, iterations=12, minibatches=16
+    ),
+    "CartPole, ppo": Workload("CartPole-v1", "ppo", num_envs=8, horizon=128, iterations=12, minibatches=8),
 }
 
 
