@@ -20,6 +20,9 @@ from benchmarks.study import read_csv, table, values, write_csv
 
 BYTES_PER_WEIGHT = 4
 RANKS = (8, 64, 512)
+POWERS = tuple(2**power for power in range(10))
+PUBLISHED_MINIBATCH = 8_192
+"""The largest for which arXiv 2110.00641 shows its rules at work."""
 SHARE = 0.1
 """Of a gradient step that messages may take."""
 
@@ -101,6 +104,11 @@ def minibatch_at_share(processes, cost, link, share):
     message = message_seconds(processes, cost.weights, link)
     fixed = cost.gradient_step_seconds + (cost.together_seconds if processes > 1 else 0.0)
     return max(0.0, (message * (1 - share) / share - fixed) * processes / cost.sample_seconds)
+
+
+def most_processes(cost, link_of, share, candidates):
+    """The largest of these numbers of processes whose messages take no more than this share of a gradient step."""
+    return max(n for n in candidates if message_share(n, cost, link_of(n)) <= share)
 
 
 def widened(cost, factor):
@@ -187,7 +195,10 @@ def atari_on_gpu(rows, link, processors):
 
 
 def prediction(processes, cost):
-    """One row of the CSV: the batch as it is, the same share of it for each rank, and the one with short messages."""
+    """One row of the CSV: the batch as it is, as much for each rank, and the one whose messages are short enough.
+
+    `horizon_at_share` is that of the last, with as many envs for each rank as one rank has.
+    """
     from swell.batch.rules import scaled_learning_rate
 
     link = gpu_link(processes)
@@ -203,6 +214,7 @@ def prediction(processes, cost):
         "message_share_per_rank_kept": round(message_share(processes, widened(cost, processes), link), 3),
         "minibatch_at_share": round(wanted),
         "batch_at_share": round(cost.batch * factor),
+        "horizon_at_share": round(cost.batch * factor / (cost.num_envs * processes), 1),
         "rate_at_share": round(rate(processes, widened(cost, factor), link)),
         "learning_rate_factor": round(scaled_learning_rate(1.0, 1.0 / factor), 2),
     }
@@ -235,16 +247,15 @@ def message_lines(rows, link):
 def draw(cost, path):
     from matplotlib import pyplot
 
-    ranks = [2**power for power in range(10)]
     figure, (speed, share) = pyplot.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
     curves = {
         f"batch of {cost.batch:,}, as it is": lambda processes: cost,
         f"batch of {cost.batch:,} for each rank": lambda processes: widened(cost, processes),
     }
     for label, chosen in curves.items():
-        speed.plot(ranks, [rate(n, chosen(n), gpu_link(n)) for n in ranks], marker="o", label=label)
-        share.plot(ranks, [100 * message_share(n, chosen(n), gpu_link(n)) for n in ranks], marker="o", label=label)
-    speed.plot(ranks, [n * rate(1, cost, gpu_link(1)) for n in ranks], "--", color="gray", label="one rank times W")
+        speed.plot(POWERS, [rate(n, chosen(n), gpu_link(n)) for n in POWERS], marker="o", label=label)
+        share.plot(POWERS, [100 * message_share(n, chosen(n), gpu_link(n)) for n in POWERS], marker="o", label=label)
+    speed.plot(POWERS, [n * rate(1, cost, gpu_link(1)) for n in POWERS], "--", color="gray", label="one rank times W")
     share.axhline(100 * SHARE, ls="--", color="gray")
     speed.set(xscale="log", yscale="log", xlabel="ranks W, one GPU each (predicted)", ylabel="env steps per second")
     share.set(xscale="log", xlabel="ranks W, one GPU each (predicted)", ylabel="message, % of a gradient step")
@@ -278,6 +289,11 @@ def main():
     cost = atari_on_gpu(rows, link, given.processors)
     found = [prediction(processes, cost) for processes in (1, *RANKS)]
     print(table(list(found[0]), [[f"{number:,}" for number in row.values()] for row in found]))
+    for minibatch in (cost.minibatch, PUBLISHED_MINIBATCH):
+        most = most_processes(replace(cost, minibatch=minibatch), gpu_link, SHARE, POWERS)
+        print(
+            f"\nminibatches of {minibatch:,.0f}: messages are at most {SHARE:.0%} of a gradient step up to {most} ranks"
+        )
     write_csv(found, given.results / "scaling.csv")
     draw(cost, given.results / "scaling.png")
 
