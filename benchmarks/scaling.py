@@ -116,9 +116,12 @@ def widened(cost, factor):
     return replace(cost, num_envs=round(cost.num_envs * factor), minibatch=cost.minibatch * factor)
 
 
-def fit_link(rows):
-    """Latency and bandwidth by least squares on relative errors, so that short messages count as much as long ones."""
-    known = [row for row in rows if row["kind"] == "all-reduce"]
+def fit_link(rows, processors):
+    """Latency and bandwidth by least squares on relative errors, so that short messages count as much as long ones.
+
+    By messages of processes that all had a core: others mostly wait for their turn.
+    """
+    known = [row for row in rows if row["kind"] == "all-reduce" and row["processes"] <= processors]
     seconds = np.array([row["seconds"] for row in known])
     terms = [message_terms(row["processes"]) for row in known]
     columns = np.array(
@@ -272,7 +275,7 @@ def main():
     parser.add_argument("--processors", type=int, default=os.cpu_count(), help="cores of the machine that made it")
     given = parser.parse_args()
     rows = read_csv(given.results / "processes.csv")
-    link = fit_link(rows)
+    link = fit_link(rows, given.processors)
     print(f"gloo: {1e3 * link.latency:.2f} ms a hop, {link.bandwidth / 1e6:,.0f} MB/s")
     print(table(["all-reduce, ms: measured / fitted", *(f"{n:,}" for n in MESSAGE_FLOATS)], message_lines(rows, link)))
     header = [

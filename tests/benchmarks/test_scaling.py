@@ -110,8 +110,10 @@ def message_row(processes, floats):
     }
 
 
-def test_the_link_that_made_the_messages_is_found():
-    found = fit_link([message_row(processes, floats) for processes in (2, 4) for floats in (1, 10_000, 1_000_000)])
+def test_the_link_that_made_the_messages_is_found_by_processes_that_had_a_core():
+    rows = [message_row(processes, floats) for processes in (2, 4) for floats in (1, 10_000, 1_000_000)]
+    crowded = {**message_row(8, 10_000), "seconds": 1.0}
+    found = fit_link([*rows, crowded], processors=4)
     assert (found.latency, found.bandwidth) == pytest.approx((LINK.latency, LINK.bandwidth))
 
 
