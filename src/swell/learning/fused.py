@@ -44,9 +44,13 @@ def bootstrapped_returns(
     """As in `targets`."""
     result = torch.empty(rewards.shape)
     sums_over_time.rollout_returns(
-        *(numbers.contiguous().numpy() for numbers in (rewards, values, last_values)),
-        *(flags.numpy() for flags in (rollout.terminated, rollout.truncated)),
-        *(numbers.contiguous().numpy() for numbers in (final_values, rollout.final_indices)),
+        rewards.contiguous().numpy(),
+        values.contiguous().numpy(),
+        last_values.contiguous().numpy(),
+        rollout.terminated.numpy(),
+        rollout.truncated.numpy(),
+        final_values.contiguous().numpy(),
+        rollout.final_indices.numpy(),
         settings.discount,
         settings.trace_decay,
         settings.truncation_is_termination,
