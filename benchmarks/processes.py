@@ -78,15 +78,15 @@ COLUMNS = (
 )
 
 
-def measure(rounds):
+def measure(rounds, names):
     """Rows, as they are measured."""
-    weights = {name: count_weights(workload) for name, workload in WORKLOADS.items()}
-    for turn in range(rounds):
+    weights = {name: count_weights(WORKLOADS[name]) for name in names}
+    for turn in rounds:
         for processes in MESSAGE_GROUPS:
             yield from ({**row, "round": turn + 1} for row in time_messages(processes))
-        for name, workload in WORKLOADS.items():
+        for name in names:
             for side in list(SIDES)[:: -1 if turn % 2 else 1]:
-                row = train(workload, *SIDES[side])
+                row = train(WORKLOADS[name], *SIDES[side])
                 print(f"round {turn + 1}, {name}, {side}: {row['steps_per_second']:,.0f} steps/s", flush=True)
                 yield {"workload": name, "floats": weights[name], "round": turn + 1, **row}
 
@@ -195,14 +195,18 @@ def report(rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3, help="turns of each side")
-    parser.add_argument("--results", type=Path, default=Path("runs/processes"), help="where the CSV goes")
+    parser.add_argument("--only", nargs="+", choices=WORKLOADS, default=list(WORKLOADS), help="runs to measure")
+    parser.add_argument(
+        "--results", type=Path, default=Path("runs/processes"), help="where the CSV goes; rounds in it stay"
+    )
     parser.add_argument("--report-only", action="store_true", help="measure nothing; report what is there")
     given = parser.parse_args()
     path = given.results / "processes.csv"
     if not given.report_only:
         os.makedirs(given.results, exist_ok=True)
-        machine, rows = describe_machine()["CPU"], []
-        for row in measure(given.rounds):
+        machine, rows = describe_machine()["CPU"], read_csv(path) if path.exists() else []
+        done = max((row["round"] for row in rows), default=0)
+        for row in measure(range(done, done + given.rounds), given.only):
             rows.append({column: {**row, "cpu": machine}.get(column) for column in COLUMNS})
             write_csv(rows, path)  # what is measured stays if the next run is stopped
     report(read_csv(path))
