@@ -154,9 +154,9 @@ def resume(
 ) -> dict[str, Any]:
     """Continues the run in `directory` from its newest good checkpoint; a finished run is returned as it is.
 
-    `make_env` is what made its envs, where that was handed in as an object that no module has. `total_env_steps` is a new
-    total, whatever target the run had; it may be less than before, but not than what is done. `fields` change options
-    that can be changed in the middle (`CHANGEABLE`). What was changed, and when, is recorded in config.json.
+    `make_env` is what made its envs, where that was handed in as an object that no module has. `total_env_steps` is a
+    new total, whatever target the run had; it may be less than before, but not than what is done. `fields` change
+    options that can be changed in the middle (`CHANGEABLE`). What was changed, and when, is recorded in config.json.
     """
     directory, quiet = Path(directory), quiet or not ranks.is_first()
     described = ranks.first_does(lambda: read_description(directory, "env"))
