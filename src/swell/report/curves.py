@@ -43,6 +43,13 @@ def signal_name(signal: str) -> str:
     return SIGNAL_NAMES.get(signal, signal.replace("_", " "))
 
 
+def time_unit(longest: float) -> tuple[str, float]:
+    """A unit for an axis that ends at so many seconds, and its own length in seconds."""
+    if longest > 3 * 3600:
+        return "hours", 3600.0
+    return ("minutes", 60.0) if longest > 180 else ("seconds", 1.0)
+
+
 def axes(words: Words) -> dict[Axis, str]:
     """The x axes of learning curves and what they are called, the first shown first."""
     return {"clock": words.clock, "wall_seconds": "wall-clock", "gradient_steps": words.updates}
@@ -52,7 +59,7 @@ def score_curves(records: Sequence[RunRecord], labels: Sequence[str], env: str) 
     """Scores of training over each of the x axes; the evaluations of a single run as diamonds."""
     kind = _kind_of(records, env)
     titles = axes(kind.words)
-    unit, seconds = _time_unit(records, env)
+    unit, seconds = time_unit(max((run.wall_seconds or 0.0 for run in records if run.env == env), default=0.0))
     entries: list[Entry] = []
     for variant, label in enumerate(labels):
         runs = _runs(records, env, label)
@@ -139,13 +146,6 @@ def _runs(records: Sequence[RunRecord], env: str, label: str) -> list[RunRecord]
 
 def _kind_of(records: Sequence[RunRecord], env: str) -> Kind:
     return next(iter(kinds_of(record for record in records if record.env == env)), ENV_RUN)
-
-
-def _time_unit(records: Sequence[RunRecord], env: str) -> tuple[str, float]:
-    longest = max((record.wall_seconds or 0.0 for record in records if record.env == env), default=0.0)
-    if longest > 3 * 3600:
-        return "hours", 3600.0
-    return ("minutes", 60.0) if longest > 180 else ("seconds", 1.0)
 
 
 def _over_the_clock(entries: list[Entry], kind: Kind, y_axis: dict[str, Any]) -> Figure | None:
