@@ -27,6 +27,7 @@ from swell.report.sections.comparison import (
     probability_section,
     size_section,
 )
+from swell.report.sections.cost import cost_section
 from swell.report.sections.regret import regret_section
 from swell.report.sections.results import aggregate_section, atari_section, profile_section, verdict_section
 from swell.report.sections.runs import (
@@ -112,6 +113,7 @@ def _sections(page: Page) -> list[tuple[str, str, Callable[[Page], Html]]]:
         ("probability", "Probability of improvement", probability_section),
         ("improvement", f"Improvement per {page.words.place}", improvement_section),
         ("regret", "Regret", regret_section),
+        ("cost", "What a score costs", cost_section),
         ("size", "Improvement over batch and network size", size_section),
         ("gradient-steps", f"Score and {page.words.updates}", gradient_step_section),
         ("time", "Where the time goes", time_section),

@@ -1,12 +1,10 @@
 """The section on regret: how far each variant stays behind the fixed horizon that did best in hindsight."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from swell.report import regret_figures
 from swell.report.cautions import listed
-from swell.report.curves import time_unit
 from swell.report.fixed_horizons import Comparison, comparisons, of_one_length
 from swell.report.page import (
     Html,
@@ -25,11 +23,9 @@ from swell.report.page import (
 )
 from swell.report.records import RunRecord
 from swell.report.regret import Regrets, regrets
-from swell.report.stats import Interval, bootstrap_mean
+from swell.report.stats import Interval
 from swell.report.stopping import (
-    ScoresByEnv,
     Stopped,
-    costs_of,
     scores_at_the_end,
     stopped_after_equal_time,
     stopped_after_share,
@@ -45,15 +41,13 @@ class _Result:
 
     comparison: Comparison
     records: list[RunRecord]
-    scores: ScoresByEnv
-    """At the end."""
     forms: Mapping[str, Regrets]
     """After the same length, and after the same time."""
     in_time: Stopped
 
 
 def regret_section(page: Page) -> Html:
-    """Regret after equal length and equal time, had the runs been stopped earlier, and what a score costs."""
+    """Regret after equal length, after equal time, and had the runs been stopped earlier."""
     results = [result for each in comparisons(page.records, page.labels) if (result := _measure(page, each))]
     if not results:
         return Html()
@@ -62,7 +56,7 @@ def regret_section(page: Page) -> Html:
         if len(results) > 1:
             parts.append(tag("h3", f"Against {listed(result.comparison.fixed)}"))
         parts += [_findings(page, result), _dots(page, result), *_tables(page, result)]
-        parts += [_anytime(page, result), _fronts(page, result)]
+        parts.append(_anytime(page, result))
     return join(parts)
 
 
@@ -75,7 +69,7 @@ def _measure(page: Page, comparison: Comparison) -> _Result | None:
     in_time = stopped_after_equal_time(records)
     timed = regrets(in_time.scores, comparison.fixed)
     forms = {f"after the same {page.words.clock}": at_end, "after the same time": timed}
-    return _Result(comparison, records, scores, forms, in_time)
+    return _Result(comparison, records, forms, in_time)
 
 
 def _explanation(page: Page) -> Html:
@@ -239,40 +233,6 @@ def _what_is_read(page: Page, stopped: list[Stopped]) -> str:
         return f"Scores are {training}."
     there = f" on {listed(sorted(evaluated))}, {training} elsewhere" if others else ""
     return f"Scores are evaluations during training{there}."
-
-
-def _fronts(page: Page, result: _Result) -> Html:
-    """What a final score costs, in time and in gradient steps."""
-    in_time: list[Html] = []
-    in_steps: list[Html] = []
-    for env in page.envs:
-        scores = {label: bootstrap_mean(values) for label, values in result.scores.get(env, {}).items()}
-        costs = costs_of(result.records, env)
-        unit, length = time_unit(max((costs[label].seconds for label in scores), default=0.0))
-        seconds = {label: costs[label].seconds / length for label in scores}
-        in_time += _front(page, env, seconds, scores, f"{unit} of training")
-        in_steps += _front(
-            page, env, {label: costs[label].gradient_steps for label in scores}, scores, page.words.updates
-        )
-    note = (
-        "Means over runs and their 95 % intervals. The dotted steps are the front: the best final score that any of "
-        "these variants had for no more."
-    )
-    plots = [plot_grid(join(figures), "pair") for figures in (in_time, in_steps) if figures]
-    title = tag("h3", f"What a score costs: training time, then {page.words.updates}")
-    return join([title, remark(note), *plots]) if plots else Html()
-
-
-def _front(
-    page: Page, env: str, costs: Mapping[str, float], scores: Mapping[str, Interval], x_title: str
-) -> list[Html]:
-    """The figure of one env, if the costs of several variants are known."""
-    points = {
-        label: (costs[label], scores[label]) for label in page.labels if label in scores and math.isfinite(costs[label])
-    }
-    if len(points) < 2:
-        return []
-    return [page.plot(regret_figures.front(points, page.labels, x_title, page.scoring.field_name), env)]
 
 
 def _envs_counted(found: Regrets, label: str) -> Html:
