@@ -212,9 +212,12 @@ def test_in_a_mixed_folder_every_env_and_task_keeps_its_words(mixed):
         layout = figures[int(number)]["layout"]
         if env in titles:
             titles[env] |= {layout["yaxis"]["title"]["text"], layout.get("axis_titles", {}).get("clock")}
-    assert titles["CartPole-v1"] == {"return", "horizon (steps per env)", "behavioral divergence", "env steps", None}
+    assert titles["CartPole-v1"] == {
+        *("return", "horizon (steps per env)", "behavioral divergence", "env steps", "greedy evaluation return", None),
+    }
     assert titles["addition"] == {
         *("reward", "batch (completions)", "effective sample size (share)", "KL divergence", "completions", None),
+        "mean reward on fresh problems",
     }
     assert {"seconds per 100,000 env steps", "seconds per 1,000 completions"} <= axis_titles(mixed)
 

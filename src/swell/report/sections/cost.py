@@ -3,11 +3,12 @@
 import math
 from collections.abc import Mapping
 
-from swell.report.curves import time_unit
+from swell.report.curves import kind_of, time_unit
 from swell.report.page import Html, Page, join, plot_grid, remark, tag
 from swell.report.regret_figures import front
 from swell.report.stats import Interval, bootstrap_mean
 from swell.report.stopping import costs_of
+from swell.report.words import Words
 
 
 def cost_section(page: Page) -> Html:
@@ -23,10 +24,11 @@ def cost_section(page: Page) -> Html:
         costs = costs_of(page.records, env)
         seconds = {label: costs[label].seconds for label in scores}
         steps = {label: costs[label].gradient_steps for label in scores}
+        words = kind_of(page.records, env).words
         unit, length = time_unit(max(seconds.values(), default=0.0))
         in_units = {label: value / length for label, value in seconds.items()}
-        in_time += _plot(page, env, in_units, scores, f"{unit} of training")
-        in_steps += _plot(page, env, steps, scores, page.words.updates)
+        in_time += _plot(page, env, in_units, scores, f"{unit} of training", words)
+        in_steps += _plot(page, env, steps, scores, words.updates, words)
     note = (
         "Final scores, means over runs with 95 % intervals. Time is that of training and measuring, without "
         "evaluations and checkpoints; compare only runs made on the same, equally busy machine. The dotted steps are "
@@ -40,7 +42,10 @@ def cost_section(page: Page) -> Html:
     return join([remark(note), *parts]) if parts else Html()
 
 
-def _plot(page: Page, env: str, costs: Mapping[str, float], scores: Mapping[str, Interval], x_title: str) -> list[Html]:
+def _plot(
+    page: Page, env: str, costs: Mapping[str, float], scores: Mapping[str, Interval], x_title: str, words: Words
+) -> list[Html]:
     """The figure of one env, if the costs of several variants are known."""
     points = {label: (costs[label], score) for label, score in scores.items() if math.isfinite(costs[label])}
-    return [page.plot(front(points, page.labels, x_title, page.scoring.field_name), env)] if len(points) > 1 else []
+    y_title: str = getattr(words, page.scoring.field)
+    return [page.plot(front(points, page.labels, x_title, y_title), env)] if len(points) > 1 else []
