@@ -30,10 +30,12 @@ NO_POINTS: Array = np.zeros(0)
 
 @dataclass(frozen=True)
 class RunLog:
-    """The curves of a run; the first six arrays are of one length and NaN where a row had no such number."""
+    """The curves of a run; the first seven arrays are of one length and NaN where a row had no such number."""
 
     clock: Array = field(default_factory=lambda: NO_POINTS)
     wall_seconds: Array = field(default_factory=lambda: NO_POINTS)
+    training_seconds: Array = field(default_factory=lambda: NO_POINTS)
+    """Of all phases together: without evaluations and checkpoints."""
     gradient_steps: Array = field(default_factory=lambda: NO_POINTS)
     score: Array = field(default_factory=lambda: NO_POINTS)
     ess: Array = field(default_factory=lambda: NO_POINTS)
@@ -136,6 +138,7 @@ def read_log(directory: Path, kind: Kind = ENV_RUN) -> tuple[RunLog, str]:
     log = RunLog(
         clock=_column(rows, "clock"),
         wall_seconds=_rising(_column(rows, "wall_seconds")),
+        training_seconds=_rising(np.sum([_column(rows, f"seconds_{phase}") for phase in kind.phases], axis=0)),
         gradient_steps=_rising(_column(rows, "gradient_steps")),
         score=_column(rows, "score"),
         ess=_column(rows, "ess"),
