@@ -13,7 +13,7 @@ from stable_baselines3.common.callbacks import CheckpointCallback
 from swell.errors import ConfigError
 from swell.plugins.sb3 import AdaptiveBatchCallback, AdaptivePPO
 
-RANGE = {"min_steps": 8, "max_steps": 64, "calibration_readings": 3, "smoothing": 0.5}
+RANGE = {"min_steps": 8, "max_steps": 64, "every": 1, "calibration_readings": 3, "smoothing": 0.5}
 
 
 def adaptive_callback():
@@ -135,6 +135,7 @@ CartPole-v1:
     - swell.plugins.sb3.AdaptiveBatchCallback:
         min_steps: 8
         max_steps: 64
+        every: 1
         calibration_readings: 3
 """
 

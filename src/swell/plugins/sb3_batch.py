@@ -17,6 +17,7 @@ from torch import Tensor
 
 from swell.batch.controller import BatchController
 from swell.errors import ConfigError
+from swell.plugins.options import is_due
 from swell.plugins.views import view_of
 from swell.types import PolicyView
 
@@ -51,11 +52,13 @@ class RolloutPolicy:
     def __call__(self) -> PolicyView:
         policy = self._model.policy
         was_training = policy.training
-        policy.set_training_mode(False)  # running statistics and dropout must not notice
+        if was_training:
+            policy.set_training_mode(False)  # running statistics and dropout must not notice
         try:
             return self._view()
         finally:
-            policy.set_training_mode(was_training)
+            if was_training:
+                policy.set_training_mode(True)
 
     def _view(self) -> PolicyView:
         if self._rows is None:
@@ -107,11 +110,20 @@ class RolloutPolicy:
 class MovingBatch:
     """A controller and the algorithm whose rollouts it sizes. State: the algorithm's `batch_state`, plain data."""
 
-    def __init__(self, model: OnPolicyAlgorithm, controller: BatchController, probe_states: int, seed: int) -> None:
+    def __init__(
+        self,
+        model: OnPolicyAlgorithm,
+        controller: BatchController,
+        *,
+        every: int | None,
+        probe_states: int,
+        seed: int,
+    ) -> None:
         if not isinstance(probe_states, int) or probe_states < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(f"probe_states must be a whole number of at least 1, got {probe_states!r}")
         self.controller = controller
         self._model = model
+        self._every = every
         self._probe_states = probe_states
         self._seed = seed
         self._minibatch_size: int | None = getattr(model, "batch_size", None)
@@ -128,7 +140,11 @@ class MovingBatch:
 
     def look(self) -> Callable[[], float | None]:
         """Before an update, on a full buffer; what it returns is called after the update, and says the reading."""
-        seed = (self._seed, self._model.num_timesteps)
+        buffer, env_steps = self._model.rollout_buffer, self._model.num_timesteps
+        if not is_due(self._every, env_steps, buffer.buffer_size * buffer.n_envs):
+            self._save()
+            return lambda: None
+        seed = (self._seed, env_steps)
         finish = self.controller.look(RolloutPolicy(self._model, self._probe_states, seed))
 
         def finish_and_save() -> float | None:
