@@ -20,6 +20,8 @@ from .workloads import Workload
 
 SWELL = Path(sys.executable).parent / "swell"
 KIBIBYTE, GIGABYTE = 1024, 1e9
+ITERATIONS = 150
+"""Of a whole run that is timed by its usual one."""
 ONE_PROCESS = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1", "-m", "swell")
 """`swell` as the only process of torchrun."""
 
@@ -76,8 +78,9 @@ class WholeRun:
         self._launched_by = launched_by
 
     def block(self, seconds: float) -> Block:
-        """Takes as long as a run of the workload does, whatever `seconds` says."""
-        _, *words = train_command(self._workload, self._workload.config().total_env_steps)
+        """Takes as long as ITERATIONS do, whatever `seconds` says."""
+        config = self._workload.config()
+        _, *words = train_command(self._workload, ITERATIONS * config.num_envs * config.horizon)
         with tempfile.TemporaryDirectory() as directory:
             run_seconds([*self._launched_by, *words, "--out", f"{directory}/run"])
             usual = typical_iteration(read_metrics(f"{directory}/run"))

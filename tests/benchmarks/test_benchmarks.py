@@ -254,7 +254,7 @@ def test_a_whole_run_is_rated_by_its_usual_iteration_whoever_starts_it(monkeypat
     start = len(launcher) if launcher else 1
     assert tuple(command[:start]) == (launcher or (str(SWELL),))
     request = parse(command[start:])
-    assert request.config == WORKLOADS["cartpole-pqn"].config(evaluation_episodes=0)
+    assert request.config == WORKLOADS["cartpole-pqn"].config(evaluation_episodes=0, total_env_steps=150 * 32 * 64)
 
 
 def test_what_is_neither_envs_nor_acting_is_the_update():
