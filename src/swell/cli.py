@@ -36,8 +36,8 @@ class Train:
     new: bool = False
     """Take the next free name (…-2, …-3) where the run directory is in use."""
     processes: int = 1
-    """Processes of this machine that share the run, each with a part of the envs; under torchrun it says how many. Pays
-    for images, see docs/processes.md."""
+    """Processes of this machine that share the run, each with a part of the envs; under torchrun it says how many.
+    Small networks are slower with more than one: docs/processes.md."""
     on: Literal["local", "ray"] = "local"
     """Where the processes run: on this machine, or on a Ray cluster that shares the run directory."""
     workers: int = 2
