@@ -84,6 +84,8 @@ class EnvSettings(Settings):
     one for classic control, with extra `fast`."""
     async_envs: bool = False
     """One process per env; pays off only for envs slower than about a millisecond a step."""
+    env_timeout: Annotated[float, Between(0)] = 60.0
+    """Seconds that one step or reset of an env may take before the run says that it hangs, and ends; 0 waits for ever."""
     max_episode_steps: Count | None = None
     """Time limit in agent steps; None keeps the env's own (MinAtar: 5000). It truncates, it does not terminate."""
     episodic_life: bool = False
