@@ -91,6 +91,11 @@ class CheckedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._steps = state["steps"]
         restore(self.env, state["env"])
 
+    @property
+    def place(self) -> str:
+        """Which env it is, and at which step, for messages."""
+        return f"{self._env_id}: env {self._index} at step {self._steps}"
+
     def _failure(self, error: Exception) -> EnvironmentFailedError:
         where = f"{self._env_id}: env {self._index} failed at step {self._steps}"
         return EnvironmentFailedError(f"{where}: {one_line(error)}")
@@ -151,6 +156,11 @@ class CheckedVectorEnvs:
         self.action_space = self._decoder.space
         self._ended = np.zeros(settings.num_envs, dtype=np.bool_)
         self._steps = 0
+
+    @property
+    def place(self) -> str:
+        """Which envs they are, and at which step, for messages."""
+        return f"{self._settings.env}: envs at step {self._steps}"
 
     def _checked_observations(self, observations: Any) -> np.ndarray:
         try:
