@@ -31,6 +31,10 @@ from swell.envs.spaces import (
 from swell.errors import ConfigError, EnvironmentFailedError, SwellError
 
 
+LARGEST_REWARD = 1e18
+"""The square of more than 1.8e19 is no 32-bit float: the loss would be infinite, and the network be blamed for it."""
+
+
 class CheckedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Encodes observations and raises EnvironmentFailedError for anything that an env must not do.
 
@@ -178,6 +182,9 @@ class CheckedVectorEnvs:
             raise self._failure(f"expected rewards of shape {(self.num_envs,)}, got {scores.shape}")
         if not all_finite(scores):
             raise self._failure(f"expected finite rewards, got {first_not_finite(scores)}", scores)
+        if (too_large := np.abs(scores) > LARGEST_REWARD).any():
+            first = float(scores[too_large][0])
+            raise self._failure(_too_large(first), np.where(too_large, np.inf, 0.0))
         return scores
 
     def _failure(self, what: str, rows: np.ndarray | None = None) -> EnvironmentFailedError:
@@ -211,7 +218,13 @@ def _checked_reward(reward: Any) -> float:
         raise BadAnswerError(f"expected a number as reward, got {repr(reward)[:80]}") from None
     if not math.isfinite(score):
         raise BadAnswerError(f"expected a finite reward, got {score}")
+    if abs(score) > LARGEST_REWARD:
+        raise BadAnswerError(_too_large(score))
     return score
+
+
+def _too_large(reward: float) -> str:
+    return f"expected a reward within ±{LARGEST_REWARD:g}, of which a loss can take the square, got {reward:g}"
 
 
 def _checked_flag(flag: Any) -> bool:

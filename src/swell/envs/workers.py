@@ -15,7 +15,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from gymnasium.vector.async_vector_env import _async_worker  # pyright: ignore[reportPrivateUsage]
 
 from swell.envs.checked import make_checked, one_line
-from swell.envs.contract import EnvBatch, EnvStep, ResumeTier, env_seeds, same_step
+from swell.envs.contract import OTHER_LIMIT, EnvBatch, EnvStep, ResumeTier, env_seeds, same_step
 from swell.envs.gymnasium_envs import LoopedEnvs
 from swell.envs.resume_check import resume, resume_tier_of, save
 from swell.errors import EnvironmentFailedError, SwellError
@@ -119,7 +119,7 @@ class WorkerEnvs:
         where = f"at step {self._steps}"
         if isinstance(error, WorkerTimeoutError):
             hung = ", ".join(str(index) for index, pipe in enumerate(self._envs.parent_pipes) if not pipe.poll())
-            return f"{self._settings.env}: env {hung} gave no answer for {self._settings.env_timeout:g} s {where}"
+            return f"{self._settings.env}: env {hung} gave no answer for {self._settings.env_timeout:g} s {where}; {OTHER_LIMIT}"
         if isinstance(error, EOFError | OSError):
             return f"{self._settings.env}: {self._deaths()} {where}"
         return f"{self._settings.env}: envs failed {where}: {one_line(error)}"

@@ -123,13 +123,14 @@ def begin(config: RunConfig, directory: Path, quiet: bool) -> dict[str, Any]:
             parts = build(replace(config, path=path))
             if config.weights_from is not None:
                 take_weights(parts.learner, config.weights_from)
+            described = ranks.together(lambda: describe_run(config, parts))
     except BaseException:
         if ranks.is_first():
             with contextlib.suppress(OSError):  # whatever else is wrong with it must not hide the reason
                 directory.rmdir()
         raise
     with locked(directory):
-        ranks.first_does(lambda: write_json_atomic(directory / "config.json", describe_run(config, parts)))
+        ranks.first_does(lambda: write_json_atomic(directory / "config.json", described))
         if isinstance(config.env, HandedIn) and not quiet:
             name = config.env.removeprefix(HANDED_IN)
             line = f"{name} is in no module: only `swell.resume({str(directory)!r}, {name})` resumes this run"
@@ -187,7 +188,8 @@ def resume(
         decided = MemoryPlan(**described["memory"]) if "memory" in described else None  # runs of earlier versions
         with show_starting(f"restoring {config.num_envs} envs of {config.env}", quiet), Watchdog(config.env_timeout):
             parts = build(pinned, points, decided)
-        now, changes = describe_run(config, parts), changes_at(done, stored, config)
+            now = describe_run(config, parts)
+        changes = changes_at(done, stored, config)
         told = {"started": described.get("started", described["versions"])}
         told["changes"] = [*described.get("changes", []), *changes]
         ranks.first_does(lambda: write_json_atomic(directory / "config.json", {**now, **told}))

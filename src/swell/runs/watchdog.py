@@ -10,6 +10,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 import swell.envs
+from swell.envs.contract import OTHER_LIMIT
 from swell.errors import EnvironmentFailedError
 
 TICK_SECONDS = 1.0
@@ -111,6 +112,6 @@ def _reason(call: FrameType, innermost: FrameType, seconds: float) -> str:
     whose = getattr(envs, "place", "an env")
     code = innermost.f_code
     return (
-        f"{whose}: no answer for {seconds:g} s, in {code.co_name} of {Path(code.co_filename).name}, line "
-        f"{innermost.f_lineno}; --env-timeout sets another limit, 0 none"
+        f"{whose}: no answer for {seconds:g} s, in {code.co_name} of {Path(code.co_filename).name}, "
+        f"line {innermost.f_lineno}; {OTHER_LIMIT}"
     )
