@@ -18,7 +18,6 @@ from swell.runs.interrupt import InterruptedRunError
 from swell.runs.run_directory import read_json, read_jsonl
 from swell.runs.start import resume, run
 
-
 if "SwellTest/Counting-v0" not in gymnasium.registry:
     register_all()
 
@@ -103,7 +102,7 @@ def test_a_run_stopped_in_an_evaluation_plays_it_again_and_ends_like_an_uninterr
     run(config, tmp_path / "whole", quiet=True)
     with monkeypatch.context() as patched:
         stop_in_evaluation(patched, driver, number, which)
-        with pytest.raises(InterruptedRunError, match="stopped in the evaluation at .*swell resume") as stopped:
+        with pytest.raises(InterruptedRunError, match=r"stopped in the evaluation at .*swell resume") as stopped:
             run(config, tmp_path / "run", quiet=True)
     assert stopped.value.exit_code == code
     assert read_json(tmp_path / "run" / "summary.json")["status"] == "interrupted"
@@ -124,6 +123,6 @@ def test_an_env_that_hangs_in_an_evaluation_is_found(tmp_path):
     # Each env of the training plays 10 steps, one of the evaluation 30 episodes of four steps, on average.
     fields = {"env_kwargs": ("at_step=100",), "evaluate_every": 0, "evaluation_episodes": 3000, "total_env_steps": 80}
     config = small_config("SwellTest/Faulty_hang-v0", env_timeout=0.5, **fields)
-    with pytest.raises(EnvironmentFailedError, match="at step 100: no answer for 0.5 s, in step of registered_envs.py"):
+    with pytest.raises(EnvironmentFailedError, match=r"at step 100: no answer for 0\.5 s, in step"):
         run(config, tmp_path / "run", quiet=True)
     assert read_json(tmp_path / "run" / "summary.json")["status"] == "failed"

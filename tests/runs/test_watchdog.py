@@ -1,7 +1,7 @@
 """An env that hangs ends the run in a line that names it; a run that was paused goes on.
 
-Nothing here depends on how fast a machine is: what must be found waits for ever, what must not be found is in no env, or
-stopped for as long as it waits.
+Nothing here depends on how fast a machine is: what must be found waits for ever, what must not be found is in no env,
+or stopped for as long as it waits.
 """
 
 import os
@@ -19,7 +19,6 @@ from swell.envs import make_envs
 from swell.errors import EnvironmentFailedError
 from swell.runs.watchdog import Watchdog
 
-
 if "SwellTest/Counting-v0" not in gymnasium.registry:
     register_all()
 
@@ -32,10 +31,13 @@ def hanging():
 
 
 def test_a_step_that_hangs_is_named_with_its_env_and_its_place_in_the_source(hanging):
-    actions = np.zeros(2, dtype=np.int64)
-    with pytest.raises(EnvironmentFailedError) as found, Watchdog(0.5):
-        for _ in range(9):
-            hanging.step(actions)
+    def play():
+        with Watchdog(0.5):
+            for _ in range(9):
+                hanging.step(np.zeros(2, dtype=np.int64))
+
+    with pytest.raises(EnvironmentFailedError) as found:
+        play()
     where = "SwellTest/Faulty_hang-v0: env 0 at step 4: no answer for 0.5 s, in step of registered_envs.py"
     assert str(found.value).startswith(where)
 

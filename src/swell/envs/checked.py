@@ -30,7 +30,6 @@ from swell.envs.spaces import (
 )
 from swell.errors import ConfigError, EnvironmentFailedError, SwellError
 
-
 LARGEST_REWARD = 1e18
 """The square of more than 1.8e19 is no 32-bit float: the loss would be infinite, and the network be blamed for it."""
 

@@ -119,7 +119,8 @@ class WorkerEnvs:
         where = f"at step {self._steps}"
         if isinstance(error, WorkerTimeoutError):
             hung = ", ".join(str(index) for index, pipe in enumerate(self._envs.parent_pipes) if not pipe.poll())
-            return f"{self._settings.env}: env {hung} gave no answer for {self._settings.env_timeout:g} s {where}; {OTHER_LIMIT}"
+            waited = f"gave no answer for {self._settings.env_timeout:g} s"
+            return f"{self._settings.env}: env {hung} {waited} {where}; {OTHER_LIMIT}"
         if isinstance(error, EOFError | OSError):
             return f"{self._settings.env}: {self._deaths()} {where}"
         return f"{self._settings.env}: envs failed {where}: {one_line(error)}"
