@@ -321,16 +321,16 @@ def _changes(command: Resume) -> dict[str, Any]:
 
 
 def evaluate(command: Evaluate) -> None:
-    from swell.display.starting import counting_envs
     from swell.runs import agent  # imports torch
 
-    with counting_envs():
-        how = (command.episodes, command.checkpoint, command.seed, command.video)
-        row = agent.evaluate(command.directory, *how, render=command.render)
+    how = (command.episodes, command.checkpoint, command.seed, command.video)
+    row = agent.evaluate(command.directory, *how, render=command.render, quiet=False)
     print(
         f"return {row['mean_return']:.2f} ± {row['std_return']:.2f} over {row['episodes']} greedy episodes "
         f"(min {min(row['returns']):g}, max {max(row['returns']):g}), weights of env step {row['env_steps']:,}"
     )
+    if row["cut_episodes"]:
+        print(f"{row['cut_episodes']} of them did not end and were cut off; max_evaluation_steps of the run says where")
     if command.video is not None:
         print(f"video: {command.video}")
 

@@ -10,20 +10,23 @@ import torch
 from gymnasium.error import DependencyNotInstalled
 from torch import Tensor, nn
 
-from swell.collect.collector import play_episodes
 from swell.config.imports import HANDED_IN
 from swell.config.own_envs import env_name
 from swell.config.run_config import RunConfig, config_from_dict
 from swell.config.seeds import derive_seed
 from swell.config.validation import is_import
+from swell.display.console import Quiet
+from swell.display.evaluating import StatusLine, show_evaluation
 from swell.envs import VectorEnv, make_envs
 from swell.envs.ids import require_window
 from swell.errors import ConfigError, EnvironmentFailedError, StorageError
-from swell.memory.planner import EVALUATION_ENVS
 from swell.runs.build import make_learner, resolve_device
 from swell.runs.checkpoint import checkpoint_name, load_checkpoint, load_newest
+from swell.runs.evaluation import evaluation_envs, greedy_episodes, longest_episode, score_of
+from swell.runs.interrupt import InterruptedRunError, StopRequest
 from swell.runs.run_directory import read_description
 from swell.runs.spaces import RunSpaces, restored_spaces, spaces_of
+from swell.runs.watchdog import Watchdog
 from swell.types import Learner
 
 Which = Literal["newest", "best"]
@@ -97,59 +100,55 @@ def evaluate(
     video: Path | None = None,
     make_env: Callable[..., Any] | None = None,
     render: bool = False,
+    quiet: bool = True,
 ) -> dict[str, Any]:
     """Scores whole greedy episodes of a trained agent; one of them is filmed where `video` names a file.
 
     `render` first plays one in the env's own window. `make_env` is what made the envs, if it has to be handed in again.
+    Unless `quiet`, it says how far it is.
     """
     if episodes < 1:
         raise ConfigError(f"episodes must be at least 1, got {episodes}")
     policy = load_policy(directory, which)
     policy = replace(policy, config=with_maker(policy.config, make_env))
     seed = derive_seed(policy.config.seed, "evaluation") if seed is None else seed
-    if render:
-        show(policy, seed)
-    if video is not None:
-        film(policy, seed, video)
-    returns = greedy_returns(policy.act, policy.config, policy.device, episodes, seed)
-    return {
-        "env_steps": policy.env_steps,
-        "episodes": len(returns),
-        "mean_return": float(np.mean(returns)),
-        "std_return": float(np.std(returns)),
-        "returns": returns,
-    }
 
+    def told(finished: int, steps: int) -> None:
+        show_played(finished, episodes, steps)
+        if stop.signal_number:
+            message = f"stopped after {finished} of {episodes} episodes: nothing was scored"
+            raise InterruptedRunError(message, stop.signal_number)
 
-def greedy_returns(
-    act: Callable[[Tensor], Tensor], config: RunConfig, device: torch.device, episodes: int, seed: int
-) -> list[float]:
-    """Returns of whole episodes on envs of their own; lost lives do not end a game here."""
-    envs = _evaluation_envs(config, min(episodes, EVALUATION_ENVS), seed)
-    try:
-        return play_episodes(act, envs, episodes, device)
-    finally:
-        envs.close()
+    with Watchdog(policy.config.env_timeout):
+        if render:
+            show(policy, seed)
+        if video is not None:
+            film(policy, seed, video)
+        with StopRequest() as stop, show_evaluation(Quiet() if quiet else StatusLine()) as show_played:
+            played = greedy_episodes(policy.act, policy.config, policy.device, episodes, seed, told)
+    return score_of(played, policy.env_steps)
 
 
 def show(policy: Policy, seed: int) -> None:
     """One whole greedy episode in the window of the env."""
     require_window(policy.config.env)
     try:
-        envs = _evaluation_envs(policy.config, 1, seed, render_mode="human")
+        envs = evaluation_envs(policy.config, 1, seed, render_mode="human")
     except EnvironmentFailedError as error:
         raise ConfigError(f"{policy.config.env} has no window here ({error}); --video draws into a file") from error
-    observations, over = envs.reset(), False
-    while not over:
+    observations = envs.reset()
+    for _ in range(longest_episode(policy.config)):
         result = envs.step(policy(observations))
-        observations, over = result.observations, bool(result.episode_over[0])
+        observations = result.observations
+        if result.episode_over[0]:
+            break
     envs.close()
 
 
 def film(policy: Policy, seed: int, path: Path) -> None:
     """One whole greedy episode as a video; the ending of `path` picks the format (mp4, gif)."""
     writer = _video_writer()
-    envs = _evaluation_envs(policy.config, 1, seed, render_mode="rgb_array")
+    envs = evaluation_envs(policy.config, 1, seed, render_mode="rgb_array")
     try:
         frames = _frames_of_one_episode(policy, envs)
     except DependencyNotInstalled:
@@ -171,23 +170,18 @@ def with_maker(config: RunConfig, make_env: Callable[..., Any] | None) -> RunCon
     return replace(config, env=env_name(make_env))
 
 
-def _evaluation_envs(config: RunConfig, num_envs: int, seed: int, render_mode: str | None = None) -> VectorEnv:
-    # In one process: a worker for each of a hundred envs would cost more than it brings.
-    changes = {"num_envs": num_envs, "episodic_life": False, "async_envs": False}
-    return make_envs(config, seed=seed, threads=config.threads, render_mode=render_mode, **changes)
-
-
 def _frames_of_one_episode(policy: Policy, envs: VectorEnv) -> list[np.ndarray]:
     observations = envs.reset()
     frames: list[np.ndarray] = []
-    over = False
-    while not over:
+    for _ in range(longest_episode(policy.config)):
         frame = envs.render()
         if frame is None:
             raise ConfigError(f"{policy.config.env} draws no images: it has no rgb_array render mode")
         frames.append(frame)
         result = envs.step(policy(observations))
-        observations, over = result.observations, bool(result.episode_over[0])
+        observations = result.observations
+        if result.episode_over[0]:
+            break
     return frames
 
 

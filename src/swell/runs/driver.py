@@ -15,22 +15,23 @@ from swell import ranks
 from swell.config.run_config import RunConfig
 from swell.config.seeds import derive_seed
 from swell.display.console import make_console
+from swell.display.evaluating import show_evaluation
 from swell.display.panel import PanelView, RunHeader
 from swell.display.sinks import RunSoFar, Sink, TensorBoardSink, tensorboard_available
-from swell.display.starting import show_evaluation
 from swell.display.trackers import open_trackers
 from swell.errors import ProcessesDifferError, StorageError
 from swell.learning.schedules import Every
 from swell.loop import train
 from swell.memory.plan import describe
 from swell.memory.system import give_back_freed_memory, peak_memory_mb
-from swell.runs.agent import greedy_returns
 from swell.runs.build import SMALL_NETWORKS, BuiltRun
 from swell.runs.checkpoint import prune, save_checkpoint
 from swell.runs.endings import told_endings
+from swell.runs.evaluation import episodes_to_play, greedy_episodes, score_of
 from swell.runs.interrupt import InterruptedRunError, StopRequest
 from swell.runs.process_state import gathered
 from swell.runs.run_directory import JsonLines, NoLines, tracked_identity, write_json_atomic
+from swell.runs.watchdog import Watchdog
 from swell.types import Iteration
 
 CHECKPOINTS_KEPT = 2
@@ -92,6 +93,10 @@ class RunHistory:
     """What there was room for when memory last ran out; None while it has not."""
 
 
+class _StoppedEvaluationError(Exception):
+    """A signal came in the middle of an evaluation."""
+
+
 class Run:
     """A run in progress: its parts, its directory and its logs.
 
@@ -118,6 +123,7 @@ class Run:
         for notice in process_notices(parts):
             self._console.message(notice)
         self._failed_saves = 0
+        self._has_told_of_few_episodes = False
         self._started = time.perf_counter()
         self._saved_at = self._started
 
@@ -152,11 +158,13 @@ class Run:
             self._sinks += open_trackers(self.config.track, self.directory, identity, config, self._console.message)
         less_memory = "max_horizon, num_envs or micro_batch_size"
         try:
-            with told_endings(self._summarise_if_possible, self._last_good, less_memory):
-                with StopRequest() as stop:
-                    self._iterate(stop)
-                # From here on everything is saved: a signal may end the process at once.
-                if self.config.evaluation_episodes and not self._is_evaluated() and self._evaluate():
+            with (
+                told_endings(self._summarise_if_possible, self._last_good, less_memory),
+                Watchdog(self.config.env_timeout, partial(self._summarise_if_possible, "failed")),
+                StopRequest() as stop,
+            ):
+                self._iterate(stop)
+                if self.config.most_evaluation_episodes and not self._is_evaluated() and self._evaluate(stop):
                     self._save()
                 return self._summarise("done")
         finally:
@@ -166,6 +174,8 @@ class Run:
 
     def _iterate(self, stop: StopRequest) -> None:
         parts, config = self.parts, self.config
+        if self._evaluation_is_due() and self._finish_iteration(stop):  # stopped in the middle of it
+            return
         if self._target_reached():  # killed between the checkpoint that says so and the summary
             return
         iterations = train(parts.collector, parts.learner, parts.measurement, parts.scaler, config.total_env_steps)
@@ -174,22 +184,30 @@ class Run:
             seconds = time.perf_counter() - before
             self._history.train_seconds += seconds
             self._log(iteration, seconds)
-            improved = False
-            if self._evaluation_due and self._evaluation_due.crossed(iteration.env_steps):
-                improved = self._evaluate()
-            finished = iteration.env_steps >= config.total_env_steps or self._target_reached()
-            # What any process was told, or any clock says, all do.
-            signal_number, is_due = ranks.largest(stop.signal_number or 0, int(self._save_due(iteration.env_steps)))
-            if is_due or improved or finished or signal_number:
-                self._save()
-            if signal_number:
-                raise InterruptedRunError(
-                    f"stopped at {iteration.env_steps:,} env steps; go on with `swell resume {self.directory}`",
-                    signal_number,
-                )
-            if finished:
+            if self._finish_iteration(stop):
                 return
             before = time.perf_counter()
+
+    def _finish_iteration(self, stop: StopRequest) -> bool:
+        """Evaluates and saves what is due; True if the run is at its end."""
+        env_steps = self.parts.collector.env_steps
+        improved = self._evaluation_is_due() and self._evaluate(stop)
+        if self._evaluation_due:
+            self._evaluation_due.crossed(env_steps)
+        finished = env_steps >= self.config.total_env_steps or self._target_reached()
+        # What any process was told, or any clock says, all do.
+        signal_number, is_due = ranks.largest(stop.signal_number or 0, int(self._save_due(env_steps)))
+        if is_due or improved or finished or signal_number:
+            self._save()
+        if signal_number:
+            raise self._stopped(signal_number, "stopped")
+        return finished
+
+    def _stopped(self, signal_number: int, how: str) -> InterruptedRunError:
+        env_steps = self.parts.collector.env_steps
+        return InterruptedRunError(
+            f"{how} at {env_steps:,} env steps; go on with `swell resume {self.directory}`", signal_number
+        )
 
     def _log(self, iteration: Iteration, seconds: float) -> None:
         self._note_smaller_micro_batches()
@@ -227,33 +245,59 @@ class Run:
     def _wall_seconds(self) -> float:
         return self._history.wall_seconds + time.perf_counter() - self._started
 
-    def _evaluate(self) -> bool:
-        """Plays greedy episodes; True if they are the best of a run that picks its best by evaluations."""
-        improved = ranks.is_first() and self._evaluate_here()
-        self._history.evaluation, improved = ranks.first_says((self._history.evaluation, improved))
+    def _evaluation_is_due(self) -> bool:
+        return self._evaluation_due is not None and self._evaluation_due.is_due(self.parts.collector.env_steps)
+
+    def _evaluate(self, stop: StopRequest) -> bool:
+        """Plays greedy episodes; True if they are the best of a run that picks its best by evaluations.
+
+        A signal ends them. What is saved then has them still due, so a resumed run plays them from the first.
+        """
+        improved, signal_number = False, 0
+        if ranks.is_first():
+            try:
+                improved = self._evaluate_here(stop)
+            except _StoppedEvaluationError:
+                signal_number = stop.signal_number
+        evaluation = self._history.evaluation
+        self._history.evaluation, improved, signal_number = ranks.first_says((evaluation, improved, signal_number))
+        if signal_number:
+            self._save()
+            raise self._stopped(signal_number, "stopped in the evaluation")
         return improved
 
-    def _evaluate_here(self) -> bool:
+    def _evaluate_here(self, stop: StopRequest) -> bool:
         give_back_freed_memory()  # their envs would come on top of what the update left behind
         env_steps = self.parts.collector.env_steps
         # A seed of its own for each evaluation, apart from training's.
         seed = derive_seed(self.config.seed, "evaluation", env_steps)
         policy, config = self.parts.learner.greedy_actions, self.config
-        with show_evaluation(self._console):
-            returns = greedy_returns(policy, config, self.parts.device, config.evaluation_episodes, seed)
-        mean = float(np.mean(returns))
-        row = {
-            "env_steps": env_steps,
-            "episodes": len(returns),
-            "mean_return": mean,
-            "std_return": float(np.std(returns)),
-            "returns": returns,
-        }
+        episodes = episodes_to_play(config, self.parts.collector.episodes, env_steps)
+        self._tell_of_few_episodes(episodes)
+
+        def told(finished: int, steps: int) -> None:
+            show_played(finished, episodes, steps)
+            if stop.signal_number:
+                raise _StoppedEvaluationError
+
+        with show_evaluation(self._console) as show_played:
+            played = greedy_episodes(policy, config, self.parts.device, episodes, seed, told)
+        row = score_of(played, env_steps)
         self._history.evaluation = row
         self._evaluations.write(row)
         for sink in self._sinks:
             sink.evaluation(row)
-        return self._evaluation_due is not None and self._note_score(mean)
+        return self._evaluation_due is not None and self._note_score(row["mean_return"])
+
+    def _tell_of_few_episodes(self, episodes: int) -> None:
+        """Once: an evaluation is shorter than most are, and nobody has asked for that."""
+        most = self.config.most_evaluation_episodes
+        if episodes < most and not self._has_told_of_few_episodes:
+            self._has_told_of_few_episodes = True
+            self._console.message(
+                f"evaluating {episodes} episodes, as {most} may take more steps than the training; "
+                "--evaluation-episodes asks for more"
+            )
 
     def _note_score(self, score: float) -> bool:
         if score <= self._history.best_return:
@@ -329,6 +373,7 @@ class Run:
             summary["evaluation_return"] = evaluation["mean_return"]
             summary["evaluation_std"] = evaluation["std_return"]
             summary["evaluation_episodes"] = evaluation["episodes"]
+            summary["evaluation_cut_episodes"] = evaluation.get("cut_episodes", 0)  # earlier versions waited for all
             summary["evaluation_env_steps"] = evaluation["env_steps"]
         if ranks.is_first():
             write_json_atomic(self.directory / "summary.json", {k: v for k, v in summary.items() if k != "directory"})

@@ -37,6 +37,7 @@ from swell.runs.run_directory import (
     write_json_atomic,
 )
 from swell.runs.spaces import stored_spaces
+from swell.runs.watchdog import Watchdog
 from swell.runs.weights import take_weights
 
 CHECKPOINTS_PER_RUN = 20
@@ -114,7 +115,7 @@ def begin(config: RunConfig, directory: Path, quiet: bool) -> dict[str, Any]:
     ranks.first_does(lambda: create_run_directory(directory))
     path, line = ranks.first_does(lambda: path_for(config))
     try:
-        with show_starting(f"starting {config.num_envs} envs of {config.env}", quiet):
+        with show_starting(f"starting {config.num_envs} envs of {config.env}", quiet), Watchdog(config.env_timeout):
             if line is not None and not quiet:
                 say(line, patient_console())
             if line is not None and path != "autograd":
@@ -122,13 +123,14 @@ def begin(config: RunConfig, directory: Path, quiet: bool) -> dict[str, Any]:
             parts = build(replace(config, path=path))
             if config.weights_from is not None:
                 take_weights(parts.learner, config.weights_from)
+            described = ranks.together(lambda: describe_run(config, parts))
     except BaseException:
         if ranks.is_first():
             with contextlib.suppress(OSError):  # whatever else is wrong with it must not hide the reason
                 directory.rmdir()
         raise
     with locked(directory):
-        ranks.first_does(lambda: write_json_atomic(directory / "config.json", describe_run(config, parts)))
+        ranks.first_does(lambda: write_json_atomic(directory / "config.json", described))
         if isinstance(config.env, HandedIn) and not quiet:
             name = config.env.removeprefix(HANDED_IN)
             line = f"{name} is in no module: only `swell.resume({str(directory)!r}, {name})` resumes this run"
@@ -184,9 +186,10 @@ def resume(
         # Another number of threads, or another path, changes bits.
         pinned = replace(config, threads=described["threads"], path=same_path(described))
         decided = MemoryPlan(**described["memory"]) if "memory" in described else None  # runs of earlier versions
-        with show_starting(f"restoring {config.num_envs} envs of {config.env}", quiet):
+        with show_starting(f"restoring {config.num_envs} envs of {config.env}", quiet), Watchdog(config.env_timeout):
             parts = build(pinned, points, decided)
-        now, changes = describe_run(config, parts), changes_at(done, stored, config)
+            now = describe_run(config, parts)
+        changes = changes_at(done, stored, config)
         told = {"started": described.get("started", described["versions"])}
         told["changes"] = [*described.get("changes", []), *changes]
         ranks.first_does(lambda: write_json_atomic(directory / "config.json", {**now, **told}))
