@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, NoReturn, Union
 import tyro
 
 from swell.bench.command import Bench, bench
+from swell.config.imports import find_own_modules
 from swell.config.options import GROUPS, Option, options, sentences
 from swell.config.own_envs import is_assignment, kwargs_of
 from swell.config.run_config import RunConfig, require_read
@@ -68,6 +69,8 @@ class Resume:
     """Options to change from now on, as `learning_rate=1e-4 epochs=4`; docs/configuration.md says which can be."""
     processes: int = 1
     """Processes of this machine that share the run; with another number than before, unfinished episodes start anew."""
+    trust: bool = False
+    """Import what the directory names, whoever made it: envs and parts that are of no installed package."""
     quiet: bool = False
     """Print only the report at the end."""
     debug: bool = False
@@ -90,6 +93,8 @@ class Evaluate:
     """Also film one episode into this file (.mp4 or .gif)."""
     render: bool = False
     """First play one episode in the env's own window."""
+    trust: bool = False
+    """Import what the directory names, whoever made it: envs and networks that are of no installed package."""
     debug: bool = False
     """Show the traceback of an error."""
 
@@ -106,6 +111,8 @@ class Export:
     """Where to write; by default export/<format> in the run directory."""
     checkpoint: Literal["newest", "best"] = "newest"
     """Which weights to take."""
+    trust: bool = False
+    """Import what the directory names, whoever made it: a network that is of no installed package."""
     debug: bool = False
     """Show the traceback of an error."""
 
@@ -150,7 +157,7 @@ NO_ENV = "ENV"
 def main() -> None:
     """Runs one command; every failure ends in one line and its exit code."""
     arguments = sys.argv[1:]
-    sys.path.append(os.getcwd())  # so that `module:Env-v0` finds the user's own module
+    find_own_modules()
     try:
         if arguments[:1] == ["llm"]:
             language_models(arguments[1:])
@@ -281,13 +288,13 @@ def train_or_resume(command: Train | Resume) -> None:
     elif isinstance(command, Resume) and command.processes > 1:
         if command.set:
             raise ConfigError(f"set is for one process, got --processes {command.processes}; resume once without it")
-        summary = launch.resume_in_processes(command.directory, command.steps, command.quiet, command.processes)
+        how = (command.steps, command.quiet, command.processes, command.trust)
+        summary = launch.resume_in_processes(command.directory, *how)
     else:
         with ranks.join():
             if isinstance(command, Resume):
-                summary = resume(
-                    command.directory, total_env_steps=command.steps, quiet=command.quiet, **_changes(command)
-                )
+                how = {"total_env_steps": command.steps, "quiet": command.quiet, "trust": command.trust}
+                summary = resume(command.directory, **how, **_changes(command))
             elif ranks.is_launched():
                 summary = begin_or_continue(command.config, command.out, quiet=command.quiet)
             else:
@@ -326,7 +333,7 @@ def evaluate(command: Evaluate) -> None:
 
     with counting_envs():
         how = (command.episodes, command.checkpoint, command.seed, command.video)
-        row = agent.evaluate(command.directory, *how, render=command.render)
+        row = agent.evaluate(command.directory, *how, render=command.render, trust=command.trust)
     print(
         f"return {row['mean_return']:.2f} ± {row['std_return']:.2f} over {row['episodes']} greedy episodes "
         f"(min {min(row['returns']):g}, max {max(row['returns']):g}), weights of env step {row['env_steps']:,}"
@@ -338,7 +345,7 @@ def evaluate(command: Evaluate) -> None:
 def export(command: Export) -> None:
     from swell.runs.export import CARD, CHECKED, export as export_policy  # imports torch
 
-    path = export_policy(command.directory, command.format, command.out, command.checkpoint)
+    path = export_policy(command.directory, command.format, command.out, command.checkpoint, command.trust)
     print(f"{path}: does what the policy does on {CHECKED:,} observations; {path.parent / CARD} says what it is")
 
 

@@ -24,10 +24,12 @@ from swell.runs.build import make_learner, resolve_device
 from swell.runs.checkpoint import checkpoint_name, load_checkpoint, load_newest
 from swell.runs.run_directory import read_description
 from swell.runs.spaces import RunSpaces, restored_spaces, spaces_of
+from swell.runs.trust import require_trusted
 from swell.types import Learner
 
 Which = Literal["newest", "best"]
 FRAMES_PER_SECOND = 30
+ENV_OPTIONS = ("env", "wrappers")
 _VIDEO_EXTRA = '--video needs the video extra: pip install "swell-rl[video]"'
 
 
@@ -69,11 +71,18 @@ class Policy:
         return actions[0] if is_one else actions
 
 
-def load_policy(directory: str | Path, which: Which = "newest", device: str = "auto") -> Policy:
-    """The agent of a run, from its newest or its best checkpoint; its env need not be installed."""
+def load_policy(
+    directory: str | Path, which: Which = "newest", device: str = "auto", trust: bool = False
+) -> Policy:
+    """The agent of a run, from its newest or its best checkpoint; its env need not be installed.
+
+    `trust` imports whatever network the directory names; without it, only a class of an installed package.
+    """
     directory = Path(directory)
     described = read_description(directory, "env")
     config = config_from_dict(described["config"])
+    needed = ("network",) if described.get("spaces") else ("network", *ENV_OPTIONS)
+    require_trusted(config, directory, trust, needed)
     env_steps, state = _load(directory, which)
     spaces = restored_spaces(described["spaces"]) if described.get("spaces") else _spaces_of_env(config)
     place = resolve_device(device)
@@ -97,15 +106,18 @@ def evaluate(
     video: Path | None = None,
     make_env: Callable[..., Any] | None = None,
     render: bool = False,
+    trust: bool = False,
 ) -> dict[str, Any]:
     """Scores whole greedy episodes of a trained agent; one of them is filmed where `video` names a file.
 
     `render` first plays one in the env's own window. `make_env` is what made the envs, if it has to be handed in again.
+    `trust` imports whatever the directory names; without it, only classes of installed packages.
     """
     if episodes < 1:
         raise ConfigError(f"episodes must be at least 1, got {episodes}")
-    policy = load_policy(directory, which)
+    policy = load_policy(directory, which, trust=trust)
     policy = replace(policy, config=with_maker(policy.config, make_env))
+    require_trusted(policy.config, directory, trust, ENV_OPTIONS)
     seed = derive_seed(policy.config.seed, "evaluation") if seed is None else seed
     if render:
         show(policy, seed)

@@ -37,6 +37,7 @@ from swell.runs.run_directory import (
     write_json_atomic,
 )
 from swell.runs.spaces import stored_spaces
+from swell.runs.trust import require_trusted
 from swell.runs.weights import take_weights
 
 CHECKPOINTS_PER_RUN = 20
@@ -83,7 +84,7 @@ def begin_or_continue(config: RunConfig, out: str | Path | None = None, *, quiet
     config = ranks.together(lambda: resolve(config))
     directory = directory_of(config, out)
     if ranks.first_does(lambda: holds_run(directory, config)):
-        return resume(directory, quiet=quiet)
+        return resume(directory, quiet=quiet, trust=True)  # it names what was asked for just now
     return begin(config, directory, quiet)
 
 
@@ -150,6 +151,7 @@ def resume(
     *,
     total_env_steps: int | None = None,
     quiet: bool = False,
+    trust: bool = False,
     **fields: Any,
 ) -> dict[str, Any]:
     """Continues the run in `directory` from its newest good checkpoint; a finished run is returned as it is.
@@ -157,10 +159,12 @@ def resume(
     `make_env` is what made its envs, where that was handed in as an object that no module has. `total_env_steps` is a
     new total, whatever target the run had; it may be less than before, but not than what is done. `fields` change
     options that can be changed in the middle (`CHANGEABLE`). What was changed, and when, is recorded in config.json.
+    `trust` imports whatever the directory names; without it, only classes of installed packages.
     """
     directory, quiet = Path(directory), quiet or not ranks.is_first()
     described = ranks.first_does(lambda: read_description(directory, "env"))
     stored = with_maker(config_from_dict(described["config"]), make_env)
+    require_trusted(stored, directory, trust)
     config = changed_in_the_middle(stored, fields)
     ranks.first_does(lambda: ranks.own_share(config.num_envs, "num_envs"))
     is_ended = (directory / "summary.json").exists()

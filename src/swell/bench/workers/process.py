@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from swell.config.imports import find_own_modules
 from swell.config.run_config import RunConfig, config_from_dict
 from swell.errors import ConfigError, InUseError, SwellError
 from swell.runs.run_directory import RunLock, read_json, storage_errors, write_json_atomic
@@ -103,6 +104,7 @@ def finished_summary(directory: Path) -> dict[str, Any] | None:
 
 def main() -> None:
     """Carries out the run that a line on stdin asks for."""
+    find_own_modules()
     sys.stdout.reconfigure(line_buffering=True)  # pyright: ignore[reportAttributeAccessIssue]  # headers come in order
     try:
         request = cast("dict[str, Any]", json.loads(sys.stdin.readline()))
@@ -146,13 +148,15 @@ def _begin(directory: Path, config: RunConfig) -> dict[str, Any]:
 
 def _continue(directory: Path, config: RunConfig) -> dict[str, Any]:
     from swell.runs.start import resume
+    from swell.runs.trust import code_named_by
 
     described = read_json(directory / "config.json")
+    names_what_was_asked_for = code_named_by(described["config"]) == code_named_by(config.to_dict())
     if config.ramp_from and described["config"].get("ramp_from") != config.ramp_from:
         # The benchmark was moved; a run without a checkpoint reads the horizons to repeat once more.
         described["config"]["ramp_from"] = config.ramp_from
         write_json_atomic(directory / "config.json", described)
-    return resume(directory, quiet=True)
+    return resume(directory, quiet=True, trust=names_what_was_asked_for)
 
 
 def _stop_when_stdin_ends() -> None:
