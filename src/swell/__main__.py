@@ -7,6 +7,6 @@ import sys
 if not sys.flags.safe_path and os.path.exists(".") and sys.path[:1] == [os.getcwd()]:
     del sys.path[0]
 
-from swell.cli import main  # noqa: E402
+from swell.cli import main
 
 main()

@@ -351,7 +351,8 @@ def export(command: Export) -> None:
 
 def _report(summary: dict[str, Any]) -> str:
     from swell.display.words import summary_report
-    from swell.runs.run_directory import read_description, read_jsonl
+    from swell.runs.description import read_description
+    from swell.runs.logs import read_jsonl
 
     directory = summary["directory"]
     rows = read_jsonl(Path(directory) / "metrics.jsonl")

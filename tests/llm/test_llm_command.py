@@ -15,7 +15,7 @@ import swell.llm.session
 from swell.llm import GRPOConfig
 from swell.llm.options import parse
 from swell.llm.panel import ModelHeader, ModelView, RewardsSoFar
-from swell.runs.run_directory import read_jsonl
+from swell.runs.logs import read_jsonl
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from swell.errors import SwellError
 from swell.presets import make_config
 from swell.runs.build import build
 from swell.runs.checkpoint import load_newest
-from swell.runs.run_directory import read_jsonl
+from swell.runs.logs import read_jsonl
 from swell.runs.start import resume, run
 
 WALL_CLOCK = ("wall_seconds", "steps_per_second", "seconds_act", "seconds_env", "seconds_update", "seconds_measure")

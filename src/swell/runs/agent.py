@@ -13,16 +13,17 @@ from torch import Tensor, nn
 from swell.collect.collector import play_episodes
 from swell.config.imports import HANDED_IN
 from swell.config.own_envs import env_name
-from swell.config.run_config import RunConfig, config_from_dict
+from swell.config.run_config import RunConfig
 from swell.config.seeds import derive_seed
 from swell.config.validation import is_import
+from swell.display.console import warn
 from swell.envs import VectorEnv, make_envs
 from swell.envs.ids import require_window
 from swell.errors import ConfigError, EnvironmentFailedError, StorageError
 from swell.memory.planner import EVALUATION_ENVS
 from swell.runs.build import make_learner, resolve_device
 from swell.runs.checkpoint import checkpoint_name, load_checkpoint, load_newest
-from swell.runs.run_directory import read_description
+from swell.runs.description import sound_description, stored_config
 from swell.runs.spaces import RunSpaces, restored_spaces, spaces_of
 from swell.runs.trust import require_trusted
 from swell.types import Learner
@@ -71,16 +72,14 @@ class Policy:
         return actions[0] if is_one else actions
 
 
-def load_policy(
-    directory: str | Path, which: Which = "newest", device: str = "auto", trust: bool = False
-) -> Policy:
+def load_policy(directory: str | Path, which: Which = "newest", device: str = "auto", trust: bool = False) -> Policy:
     """The agent of a run, from its newest or its best checkpoint; its env need not be installed.
 
     `trust` imports whatever network the directory names; without it, only a class of an installed package.
     """
     directory = Path(directory)
-    described = read_description(directory, "env")
-    config = config_from_dict(described["config"])
+    described = sound_description(directory, "env", warn)
+    config = stored_config(described, directory)
     needed = ("network",) if described.get("spaces") else ("network", *ENV_OPTIONS)
     require_trusted(config, directory, trust, needed)
     env_steps, state = _load(directory, which)
@@ -228,8 +227,7 @@ def _even(frames: list[np.ndarray]) -> list[np.ndarray]:
 
 
 def _load(directory: Path, which: Which) -> tuple[int, dict[str, Any]]:
-    notices: list[str] = []
-    found = load_newest(directory / "checkpoints", notices.append)
+    found = load_newest(directory / "checkpoints", warn)
     if found is None:
         raise StorageError(f"{directory} has no checkpoint yet: train it for longer, or `swell resume {directory}`")
     best = found[1]["run"]["best_step"]

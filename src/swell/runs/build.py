@@ -41,7 +41,8 @@ from swell.memory.plan import MemoryPlan
 from swell.memory.planner import fit_into_memory
 from swell.networks.parts import structure_of
 from swell.networks.q_networks import Parts, resolve_network
-from swell.runs.run_directory import read_json, read_jsonl
+from swell.runs.logs import read_jsonl
+from swell.runs.run_directory import read_json
 from swell.types import Learner, Scaler, Signal
 
 SMALL_NETWORKS = ("mlp", "minatar-cnn")

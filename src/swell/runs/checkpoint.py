@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import itertools
 import json
 import os
 import re
@@ -19,10 +18,10 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from swell.errors import StorageError
-from swell.runs.run_directory import storage_errors, sync_directory, write_durably
+from swell.runs.run_directory import set_aside, storage_errors, sync_directory, write_durably
 from swell.runs.state_tree import decode_tree, encode_tree
 
-FORMAT = 5
+FORMAT = 6
 MANIFEST, TREE, TENSORS = "MANIFEST.json", "state.json", "state.safetensors"
 LARGEST_MANIFEST = 65536
 
@@ -246,7 +245,7 @@ def _publish(temporary: Path, target: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
         os.replace(target, old)
     elif os.path.lexists(target):
-        os.replace(target, _bad_name(target))
+        set_aside(target)
     os.replace(temporary, target)
     sync_directory(target.parent)
     if old.exists():
@@ -254,17 +253,11 @@ def _publish(temporary: Path, target: Path) -> None:
 
 
 def _quarantine(path: Path, fault: StorageError, report: Report) -> None:
-    aside = _bad_name(path)
     try:
-        os.replace(path, aside)
+        aside = set_aside(path)
         report(f"{fault}; moved to {aside.name}, using the checkpoint before it")
     except OSError as error:
         report(f"{fault}; it cannot be moved aside ({error.strerror}), using the checkpoint before it")
-
-
-def _bad_name(path: Path) -> Path:
-    names = itertools.chain([f"bad-{path.name}"], (f"bad-{path.name}-{number}" for number in itertools.count(2)))
-    return next(aside for aside in map(path.with_name, names) if not os.path.lexists(aside))
 
 
 def _delete(env_steps: int, path: Path, report: Report) -> None:

@@ -17,7 +17,8 @@ from swell.config.imports import find_own_modules
 from swell.config.run_config import RunConfig, config_from_dict
 from swell.errors import ConfigError, LostProcessError, OtherProcessError, SwellError, is_said_elsewhere
 from swell.runs.interrupt import InterruptedRunError
-from swell.runs.run_directory import create_run_directory, next_free, read_json
+from swell.runs.run_directory import create_run_directory, next_free
+from swell.runs.sealed import read_summary
 from swell.runs.start import begin_or_continue, directory_of, resolve, resume
 
 RESTARTS = 3
@@ -71,7 +72,7 @@ def require_divisible(num_envs: int, processes: int) -> None:
 
 
 def summary_of(directory: Path) -> dict[str, Any]:
-    return {**read_json(directory / "summary.json"), "directory": str(directory)}
+    return {**read_summary(directory), "directory": str(directory)}
 
 
 def run_processes(request: dict[str, Any], processes: int) -> None:

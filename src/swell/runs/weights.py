@@ -5,7 +5,7 @@ from typing import Any
 
 from swell.errors import ConfigError, StorageError
 from swell.runs.checkpoint import load_newest
-from swell.runs.run_directory import read_description
+from swell.runs.description import read_description
 from swell.types import Learner
 
 
