@@ -16,7 +16,8 @@ from swell.runs.build import build
 from swell.runs.checkpoint import load_newest
 from swell.runs.driver import Run
 from swell.runs.interrupt import InterruptedRunError
-from swell.runs.run_directory import read_json, read_jsonl
+from swell.runs.logs import read_jsonl
+from swell.runs.run_directory import read_json
 from swell.runs.start import resume, run
 
 ENVS = ["CartPole-v1", "Acrobot-v1", "MinAtar/Breakout-v1", "MinAtar/Asterix-v1"]

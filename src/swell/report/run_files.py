@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from swell.errors import SwellError
 from swell.report.words import ENV_RUN, Kind
-from swell.runs.run_directory import is_plain_file
 from swell.runs.logs import LONGEST_LINE
+from swell.runs.run_directory import is_plain_file
 from swell.runs.sealed import unsealed
 
 Row = dict[str, Any]

@@ -17,7 +17,8 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from swell.errors import StorageError
+from swell.errors import OutOfMemoryError, StorageError
+from swell.memory.system import free_memory
 from swell.runs.run_directory import set_aside, storage_errors, sync_directory, write_durably
 from swell.runs.state_tree import decode_tree, encode_tree
 
@@ -60,7 +61,16 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         tensors = safetensors.torch.load(contents[TENSORS])
         _refuse_non_finite(tensors, f"{path}: ")
         return decode_tree(json.loads(contents[TREE]), tensors)
-    except (ValueError, TypeError, KeyError, AssertionError, RuntimeError, struct.error, SafetensorError) as error:
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        AssertionError,
+        RuntimeError,
+        OverflowError,
+        struct.error,
+        SafetensorError,
+    ) as error:
         raise StorageError(f"{path} cannot be decoded: {_one_line(error)}") from error
 
 
@@ -181,9 +191,11 @@ def _read_file(file: Path, sizes: Container[Any]) -> bytes:
     _refuse_link_to_outside(file)
     with storage_errors("read", file):
         if not file.is_file():
-            raise StorageError(f"{file} is missing")
+            raise StorageError(f"{file} is missing")  # or a pipe, or a directory
         if (size := file.stat().st_size) not in sizes:
             raise StorageError(f"{file} has the wrong size, {size} bytes")
+        if size > (free_memory() or size):
+            raise OutOfMemoryError(f"{file} has {size:,} bytes, more than there is memory for")
         data = file.read_bytes()
     return data
 

@@ -34,6 +34,7 @@ from swell.runs.logs import JsonLines, Mark, NoLines, RunGoneError
 from swell.runs.process_state import gathered
 from swell.runs.run_directory import as_json, tracked_identity
 from swell.runs.sealed import write_sealed
+from swell.runs.state_check import require_alike, require_numbers
 from swell.types import Iteration
 
 CHECKPOINTS_KEPT = 2
@@ -96,6 +97,15 @@ class RunHistory:
     """What there was room for when memory last ran out; None while it has not."""
 
 
+def restored_history(state: dict[str, Any]) -> RunHistory:
+    """From a checkpoint; a TypeError where a part of it is of another kind."""
+    history = RunHistory(**state)
+    require_alike(asdict(RunHistory(best_step=0, micro_batch_size=1)), state)
+    if history.evaluation is not None:
+        require_numbers(history.evaluation, "env_steps", "episodes", "mean_return", "std_return")
+    return history
+
+
 class Run:
     """A run in progress: its parts, its directory and its logs.
 
@@ -111,7 +121,7 @@ class Run:
         description: dict[str, Any],
         marks: dict[str, Mark] | None = None,
     ) -> None:
-        """`description` is the content of config.json; `marks` are those of the logs at the checkpoint to go on from."""
+        """`description` is what config.json says; `marks` are those of the logs at the checkpoint it goes on from."""
         self.config = config
         self.directory = directory
         self.parts = parts
@@ -142,7 +152,8 @@ class Run:
         if state is None:
             notices.append("no checkpoint yet: the run starts anew")
         else:
-            self._history = RunHistory(**state["run"])
+            require_alike(self.parts.state_dict(), state)
+            self._history = restored_history(state["run"])
             self._history.resume_count += 1
             if self._history.micro_batch_size is not None:
                 self.parts.learner.micro_batch_size = self._history.micro_batch_size

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from swell import ranks
+from swell.batch.scalers import Points
 from swell.config.imports import HANDED_IN, HandedIn
 from swell.config.learners import ComputePath
 from swell.config.run_config import RunConfig, changed
@@ -49,6 +50,8 @@ VERSIONED = (
 )
 
 
+Found = tuple[int, dict[str, Any]]
+"""Env steps and state of a checkpoint."""
 MakeEnv = Callable[..., Any]
 """A function or a class that makes an env; `env_kwargs` are its arguments."""
 
@@ -179,11 +182,11 @@ def resume(
         return {**summary, "directory": str(directory)}
     with locked(directory):
         notices: list[str] = []
-        state = ranks.together(lambda: newest_state(directory))
-        done = ranks.first_says(state["collector"]["env_steps"] if state else 0)
+        found = ranks.together(lambda: newest_state(directory))
+        state = found[1] if found else None
+        done, points = ranks.first_says(place_of(found, directory))
         if not as_asked and config.total_env_steps < done:
             raise ConfigError(f"steps must be at least the {done} that are done, got {config.total_env_steps}")
-        points = ranks.first_says(state["scaler"].get("points") if state else None)
         # Another number of threads, or another path, changes bits.
         pinned = replace(config, threads=described["threads"], path=same_path(described))
         decided = stored_plan(described, config, directory)
@@ -226,10 +229,21 @@ def misfits_refused(directory: Path, env_steps: int) -> Generator[None]:
         ) from error
 
 
-def newest_state(directory: Path) -> dict[str, Any] | None:
+def newest_state(directory: Path) -> Found | None:
     """In the first process; the others are told."""
-    found = load_newest(directory / "checkpoints", warn) if ranks.is_first() else None
-    return found[1] if found else None
+    return load_newest(directory / "checkpoints", warn) if ranks.is_first() else None
+
+
+def place_of(found: Found | None, directory: Path) -> tuple[int, Points | None]:
+    """How many env steps are done, and the points of a ramp, as a checkpoint has them."""
+    if found is None:
+        return 0, None
+    env_steps, state = found
+    with misfits_refused(directory, env_steps):
+        if state["collector"]["env_steps"] != env_steps:
+            raise ValueError(f"it says env step {state['collector']['env_steps']!r:.40}")
+        points = state["scaler"].get("points")
+        return env_steps, points and [(float(progress), float(horizon)) for progress, horizon in points]
 
 
 def same_path(described: dict[str, Any]) -> ComputePath:
