@@ -25,6 +25,8 @@ from swell.runs.state_tree import decode_tree, encode_tree
 FORMAT = 6
 MANIFEST, TREE, TENSORS = "MANIFEST.json", "state.json", "state.safetensors"
 LARGEST_MANIFEST = 65536
+UNDECODABLE = (ValueError, TypeError, LookupError, AssertionError, RuntimeError, ArithmeticError, struct.error)
+"""What decoding raises where a tree is none of ours."""
 
 Report = Callable[[str], None]
 """Receives one line for the user."""
@@ -61,16 +63,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         tensors = safetensors.torch.load(contents[TENSORS])
         _refuse_non_finite(tensors, f"{path}: ")
         return decode_tree(json.loads(contents[TREE]), tensors)
-    except (
-        ValueError,
-        TypeError,
-        KeyError,
-        AssertionError,
-        RuntimeError,
-        OverflowError,
-        struct.error,
-        SafetensorError,
-    ) as error:
+    except (*UNDECODABLE, SafetensorError) as error:
         raise StorageError(f"{path} cannot be decoded: {_one_line(error)}") from error
 
 

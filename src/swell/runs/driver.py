@@ -15,7 +15,7 @@ from torch import nn
 from swell import ranks
 from swell.config.run_config import RunConfig
 from swell.config.seeds import derive_seed
-from swell.display.console import make_console
+from swell.display.console import make_console, warn
 from swell.display.panel import PanelView, RunHeader
 from swell.display.sinks import RunSoFar, Sink, TensorBoardSink, tensorboard_available
 from swell.display.starting import show_evaluation
@@ -134,9 +134,7 @@ class Run:
         )
         self._sinks: list[Sink] = [self._console]
         self._metrics, self._evaluations = (
-            JsonLines(directory / f"{name}.jsonl", (marks or {}).get(name), self._console.message)
-            if ranks.is_first()
-            else NoLines()
+            JsonLines(directory / f"{name}.jsonl", (marks or {}).get(name), warn) if ranks.is_first() else NoLines()
             for name in ("metrics", "evaluations")
         )
         if (plan := describe(parts.memory_plan, config)) is not None:
