@@ -41,4 +41,6 @@ def _kind(value: Any) -> str:
         return f"array of {array.dtype} with {array.ndim} dimensions"
     if isinstance(value, list | tuple):
         return "list"
+    if isinstance(value, dict):  # torch has an ordered one
+        return "dict"
     return "float" if isinstance(value, np.floating) else type(value).__name__
