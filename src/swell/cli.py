@@ -353,25 +353,28 @@ def _report(summary: dict[str, Any]) -> str:
     from swell.display.words import summary_report
     from swell.runs.description import read_description
     from swell.runs.logs import read_jsonl
+    from swell.runs.trust import code_named_by
 
     directory = summary["directory"]
     rows = read_jsonl(Path(directory) / "metrics.jsonl")
     # What was planned: the very last rollout is cut to the run's total.
     horizons = [row["horizon"] for row in rows[:1]] + [row["next_horizon"] for row in rows[:-1]]
-    total = read_description(Path(directory))["config"]["total_env_steps"]
+    config = read_description(Path(directory))["config"]
+    total = config["total_env_steps"]
     longer = total if summary["env_steps"] < total else 2 * total
-    return summary_report(summary, horizons, next_commands(directory, longer))
+    return summary_report(summary, horizons, next_commands(directory, longer, bool(code_named_by(config))))
 
 
-def next_commands(directory: str, longer: int) -> list[str]:
+def next_commands(directory: str, longer: int, names_code: bool = False) -> list[str]:
     """What one might try now: with what is installed, and by a path where `swell` itself is not found."""
     swell = "swell" if shutil.which("swell") else sys.argv[0]
     video = f" --video {Path(directory) / 'agent.mp4'}" if find_spec("imageio") else ""
     other = "MinAtar/Breakout-v1" if find_spec("minatar") else "Acrobot-v1"
+    trust = " --trust" if names_code else ""
     return [
-        f"{swell} evaluate {directory}{video}",
+        f"{swell} evaluate {directory}{video}{trust}",
         f"{swell} report {directory}",
-        f"{swell} resume {directory} --steps {longer}",
+        f"{swell} resume {directory} --steps {longer}{trust}",
         f"{swell} train {other}",
         f"{swell} presets",
     ]
