@@ -58,8 +58,9 @@ class TensorBoardSink:
             raise ConfigError('TensorBoard is not installed: pip install "swell-rl[tensorboard]"')
         from torch.utils.tensorboard.writer import SummaryWriter  # here, because the import takes a second
 
-        self._writer = SummaryWriter(str(directory), purge_step=purge_step)
         self._works = True
+        with self._silenced_on_failure():
+            self._writer = SummaryWriter(str(directory), purge_step=purge_step)
 
     def write(self, row: Row) -> None:
         for name in row:
@@ -74,7 +75,8 @@ class TensorBoardSink:
 
     def close(self) -> None:
         with self._silenced_on_failure():
-            self._writer.close()
+            if self._works:
+                self._writer.close()
 
     def _add(self, tag: str, row: Row, name: str) -> None:
         value, env_steps = number(row, name), finite(row, "env_steps")

@@ -25,6 +25,7 @@ from swell.runs.build import make_learner, resolve_device
 from swell.runs.checkpoint import checkpoint_name, load_checkpoint, load_newest
 from swell.runs.description import sound_description, stored_config
 from swell.runs.spaces import RunSpaces, restored_spaces, spaces_of
+from swell.runs.state_check import misfits_refused, require_alike
 from swell.runs.trust import require_trusted
 from swell.types import Learner
 
@@ -86,7 +87,9 @@ def load_policy(directory: str | Path, which: Which = "newest", device: str = "a
     spaces = restored_spaces(described["spaces"]) if described.get("spaces") else _spaces_of_env(config)
     place = resolve_device(device)
     learner = make_learner(config, spaces.observation, spaces.action, place)
-    learner.load_state_dict(state["learner"])
+    with misfits_refused(directory, env_steps):
+        require_alike(learner.state_dict(), state["learner"])
+        learner.load_state_dict(state["learner"])
     return Policy(config, env_steps, spaces, learner, place)
 
 
@@ -230,7 +233,8 @@ def _load(directory: Path, which: Which) -> tuple[int, dict[str, Any]]:
     found = load_newest(directory / "checkpoints", warn)
     if found is None:
         raise StorageError(f"{directory} has no checkpoint yet: train it for longer, or `swell resume {directory}`")
-    best = found[1]["run"]["best_step"]
-    if which == "best" and best is not None:
+    with misfits_refused(directory, found[0]):
+        best = found[1]["run"]["best_step"]
+    if which == "best" and isinstance(best, int):
         return best, load_checkpoint(directory / "checkpoints" / checkpoint_name(best))
     return found

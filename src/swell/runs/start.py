@@ -17,9 +17,8 @@ from swell.display.console import patient_console, say, warn
 from swell.display.starting import show_starting
 from swell.display.trackers import require_trackers
 from swell.envs import resolve_env_id
-from swell.errors import ConfigError, DivergedError, StorageError
+from swell.errors import ConfigError, DivergedError
 from swell.kernels.factory import can_compile
-from swell.learning.optimize import is_out_of_memory
 from swell.presets import make_config
 from swell.runs.agent import with_maker
 from swell.runs.build import BuiltRun, build
@@ -38,6 +37,7 @@ from swell.runs.run_directory import (
 )
 from swell.runs.sealed import DamagedError, read_summary, write_sealed
 from swell.runs.spaces import stored_spaces
+from swell.runs.state_check import misfits_refused
 from swell.runs.trust import require_trusted
 from swell.runs.weights import take_weights
 
@@ -212,21 +212,6 @@ def sound_summary(directory: Path, report: Report) -> dict[str, Any]:
     except DamagedError as error:
         report(f"{error}; moved to {set_aside(directory / 'summary.json').name}, the run goes on without it")
         return {}
-
-
-@contextlib.contextmanager
-def misfits_refused(directory: Path, env_steps: int) -> Generator[None]:
-    """Around the loading of a state. It is whole, so it was saved by another run than config.json says, or made up."""
-    try:
-        yield
-    except (LookupError, TypeError, ValueError, AttributeError, AssertionError, ArithmeticError, RuntimeError) as error:
-        if is_out_of_memory(error):
-            raise
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        raise StorageError(
-            f"the checkpoint of env step {env_steps:,} in {directory} does not fit its config.json ({reason}); "
-            "start again with --new"
-        ) from error
 
 
 def newest_state(directory: Path) -> Found | None:

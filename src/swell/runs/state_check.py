@@ -1,12 +1,33 @@
 """Whether a loaded state could be one of the run that was just built: what would otherwise fail later, and oddly."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 from torch import Tensor
 
+from swell.errors import StorageError
+from swell.learning.optimize import is_out_of_memory
+
 NOT_COMPARED = ("envs",)
 """Parts of a state that only their owner can judge."""
+
+
+@contextmanager
+def misfits_refused(directory: str | Path, env_steps: int) -> Generator[None]:
+    """Around the loading of a state. It is whole, so it was saved by another run than config.json says, or made up."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, AssertionError, ArithmeticError, RuntimeError) as error:
+        if is_out_of_memory(error):
+            raise
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise StorageError(
+            f"the checkpoint of env step {env_steps:,} in {directory} does not fit its config.json ({reason}); "
+            "start again with --new"
+        ) from error
 
 
 def require_alike(fresh: Any, loaded: Any, path: str = "") -> None:
