@@ -53,6 +53,18 @@ def unsealed(path: Path) -> tuple[dict[str, Any], bool | None]:
 
 
 def read_summary(directory: Path) -> dict[str, Any]:
-    """The summary of a run, empty if there is none; a DamagedError if it is not what was written."""
+    """The summary of a run, empty if there is none; a DamagedError if it is not what was written.
+
+    Those of earlier versions have no digest, and are taken as they are.
+    """
     path = directory / "summary.json"
-    return read_sealed(path) if os.path.lexists(path) else {}
+    if not os.path.lexists(path):
+        return {}
+    try:
+        summary, is_whole = unsealed(path)
+    except StorageError as error:
+        raise DamagedError(str(error)) from error
+    counts = [summary[name] for name in ("env_steps", "completions") if name in summary]
+    if is_whole is False or not isinstance(summary.get("status"), str) or not all(type(n) is int for n in counts):
+        raise DamagedError(f"{path} was changed or damaged")
+    return summary

@@ -184,7 +184,7 @@ def resume(
         notices: list[str] = []
         found = ranks.together(lambda: newest_state(directory))
         state = found[1] if found else None
-        done, points = ranks.first_says(place_of(found, directory))
+        done, points = ranks.first_does(lambda: place_of(found, directory))
         if not as_asked and config.total_env_steps < done:
             raise ConfigError(f"steps must be at least the {done} that are done, got {config.total_env_steps}")
         # Another number of threads, or another path, changes bits.
