@@ -129,7 +129,8 @@ def outcome(directory: Path):
         state[part].pop("seconds")
     for name in ("wall_seconds", "train_seconds", "resume_count"):
         state["run"].pop(name)
-    state.pop("logs")  # the byte offsets depend on how many digits the clock has
+    state.pop("logs")  # sizes depend on how many digits the clock has
+    state.pop("description")  # a resumed run says so
     rows = [
         {name: value for name, value in row.items() if name not in WALL_CLOCK}
         for row in read_jsonl(directory / "metrics.jsonl")
