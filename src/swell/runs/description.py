@@ -79,8 +79,8 @@ def stored_plan(described: dict[str, Any], config: RunConfig, directory: Path) -
         raise StorageError(f"{directory / CONFIG} has no memory plan in it: {error}") from error
     if faults or min(plan.micro_batch_size, plan.longest_horizon) < 1:
         raise StorageError(f"{directory / CONFIG}: memory: {'; '.join(faults) or 'sizes must be at least 1'}")
-    if config.adapts_horizon and plan.longest_horizon > config.max_horizon:
-        raise StorageError(f"{directory / CONFIG}: memory: longest_horizon is more than max_horizon")
+    if config.scaler != "ramp" and plan.longest_horizon > config.longest_horizon:
+        raise StorageError(f"{directory / CONFIG}: memory: longest_horizon is more than its config allows")
     return plan
 
 
