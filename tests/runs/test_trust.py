@@ -109,13 +109,25 @@ def test_the_commands_name_the_module_and_the_way_out(trained, tmp_path):
 
 def test_what_is_typed_is_trusted(tmp_path):
     (tmp_path / "helpers.py").write_text(EVIL)
-    options = ["--steps", "100", "--num-envs", "4", "--max-horizon", "8", "--evaluation-episodes", "0", "--quiet"]
+    options = [
+        "--steps",
+        "100",
+        "--num-envs",
+        "4",
+        "--min-horizon",
+        "4",
+        "--max-horizon",
+        "8",
+        "--evaluation-episodes",
+        "0",
+        "--quiet",
+    ]
     done = swell_in(tmp_path, "train", "helpers:Evil-v0", *options, "--out", "run")
     assert done.returncode == 0, done.stderr
 
 
 def test_a_file_in_the_current_directory_takes_no_installed_package_s_place(trained, tmp_path):
-    for name in ("tyro", "gymnasium", "minatar", "contextlib"):
+    for name in ("tyro", "gymnasium", "torch", "minatar"):
         (tmp_path / f"{name}.py").write_text(EVIL)
     assert swell_in(tmp_path, "presets").returncode == 0
     copy_naming(trained, tmp_path)
