@@ -10,7 +10,8 @@ import pytest
 from kill import outcome, same, small_config
 
 from swell.runs.checkpoint import load_newest
-from swell.runs.run_directory import read_json, read_jsonl
+from swell.runs.logs import read_jsonl
+from swell.runs.run_directory import read_json
 
 LIMIT = 400
 """Seconds that are far more than any of these takes on a loaded machine."""

@@ -178,6 +178,11 @@ def say(text: str, console: Console) -> None:
         console.print(to_ascii(text) if console.options.ascii_only else text)
 
 
+def warn(text: str) -> None:
+    """Says on stderr, where `--quiet` leaves it, what was found damaged."""
+    say(f"swell: {text}", patient_console(sys.stderr))
+
+
 @contextmanager
 def silenced_on_failure(console: Console) -> Generator[None, None, None]:
     """Training outlives its display: a full disk or a hung-up terminal ends the printing, not the run."""

@@ -12,25 +12,28 @@ from torch import Tensor, nn
 
 from swell.config.imports import HANDED_IN
 from swell.config.own_envs import env_name
-from swell.config.run_config import RunConfig, config_from_dict
+from swell.config.run_config import RunConfig
 from swell.config.seeds import derive_seed
 from swell.config.validation import is_import
-from swell.display.console import Quiet
+from swell.display.console import Quiet, warn
 from swell.display.evaluating import StatusLine, show_evaluation
 from swell.envs import VectorEnv, make_envs
 from swell.envs.ids import require_window
 from swell.errors import ConfigError, EnvironmentFailedError, StorageError
 from swell.runs.build import make_learner, resolve_device
 from swell.runs.checkpoint import checkpoint_name, load_checkpoint, load_newest
+from swell.runs.description import sound_description, stored_config
 from swell.runs.evaluation import evaluation_envs, greedy_episodes, longest_episode, score_of
 from swell.runs.interrupt import InterruptedRunError, StopRequest
-from swell.runs.run_directory import read_description
 from swell.runs.spaces import RunSpaces, restored_spaces, spaces_of
+from swell.runs.state_check import misfits_refused, require_alike
+from swell.runs.trust import require_trusted
 from swell.runs.watchdog import Watchdog
 from swell.types import Learner
 
 Which = Literal["newest", "best"]
 FRAMES_PER_SECOND = 30
+ENV_OPTIONS = ("env", "wrappers")
 _VIDEO_EXTRA = '--video needs the video extra: pip install "swell-rl[video]"'
 
 
@@ -72,16 +75,23 @@ class Policy:
         return actions[0] if is_one else actions
 
 
-def load_policy(directory: str | Path, which: Which = "newest", device: str = "auto") -> Policy:
-    """The agent of a run, from its newest or its best checkpoint; its env need not be installed."""
+def load_policy(directory: str | Path, which: Which = "newest", device: str = "auto", trust: bool = False) -> Policy:
+    """The agent of a run, from its newest or its best checkpoint; its env need not be installed.
+
+    `trust` imports whatever network the directory names; without it, only a class of an installed package.
+    """
     directory = Path(directory)
-    described = read_description(directory, "env")
-    config = config_from_dict(described["config"])
+    described = sound_description(directory, "env", warn)
+    config = stored_config(described, directory)
+    needed = ("network",) if described.get("spaces") else ("network", *ENV_OPTIONS)
+    require_trusted(config, directory, trust, needed)
     env_steps, state = _load(directory, which)
     spaces = restored_spaces(described["spaces"]) if described.get("spaces") else _spaces_of_env(config)
     place = resolve_device(device)
     learner = make_learner(config, spaces.observation, spaces.action, place)
-    learner.load_state_dict(state["learner"])
+    with misfits_refused(directory, env_steps):
+        require_alike(learner.state_dict(), state["learner"])
+        learner.load_state_dict(state["learner"])
     return Policy(config, env_steps, spaces, learner, place)
 
 
@@ -101,16 +111,19 @@ def evaluate(
     make_env: Callable[..., Any] | None = None,
     render: bool = False,
     quiet: bool = True,
+    trust: bool = False,
 ) -> dict[str, Any]:
     """Scores whole greedy episodes of a trained agent; one of them is filmed where `video` names a file.
 
     `render` first plays one in the env's own window. `make_env` is what made the envs, if it has to be handed in again.
     Unless `quiet`, it says how far it is.
+    `trust` imports whatever the directory names; without it, only classes of installed packages.
     """
     if episodes < 1:
         raise ConfigError(f"episodes must be at least 1, got {episodes}")
-    policy = load_policy(directory, which)
+    policy = load_policy(directory, which, trust=trust)
     policy = replace(policy, config=with_maker(policy.config, make_env))
+    require_trusted(policy.config, directory, trust, ENV_OPTIONS)
     seed = derive_seed(policy.config.seed, "evaluation") if seed is None else seed
 
     def told(finished: int, steps: int) -> None:
@@ -210,11 +223,11 @@ def _even(frames: list[np.ndarray]) -> list[np.ndarray]:
 
 
 def _load(directory: Path, which: Which) -> tuple[int, dict[str, Any]]:
-    notices: list[str] = []
-    found = load_newest(directory / "checkpoints", notices.append)
+    found = load_newest(directory / "checkpoints", warn)
     if found is None:
         raise StorageError(f"{directory} has no checkpoint yet: train it for longer, or `swell resume {directory}`")
-    best = found[1]["run"]["best_step"]
-    if which == "best" and best is not None:
+    with misfits_refused(directory, found[0]):
+        best = found[1]["run"]["best_step"]
+    if which == "best" and isinstance(best, int):
         return best, load_checkpoint(directory / "checkpoints" / checkpoint_name(best))
     return found

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from torch import nn
 from swell import ranks
 from swell.config.run_config import RunConfig
 from swell.config.seeds import derive_seed
-from swell.display.console import make_console
+from swell.display.console import make_console, warn
 from swell.display.evaluating import show_evaluation
 from swell.display.panel import PanelView, RunHeader
 from swell.display.sinks import RunSoFar, Sink, TensorBoardSink, tensorboard_available
@@ -29,13 +30,17 @@ from swell.runs.checkpoint import prune, save_checkpoint
 from swell.runs.endings import told_endings
 from swell.runs.evaluation import episodes_to_play, greedy_episodes, score_of
 from swell.runs.interrupt import InterruptedRunError, StopRequest
+from swell.runs.logs import JsonLines, Mark, NoLines, RunGoneError
 from swell.runs.process_state import gathered
-from swell.runs.run_directory import JsonLines, NoLines, tracked_identity, write_json_atomic
+from swell.runs.run_directory import as_json, tracked_identity
+from swell.runs.sealed import write_sealed
+from swell.runs.state_check import require_alike, require_numbers
 from swell.runs.watchdog import Watchdog
 from swell.types import Iteration
 
 CHECKPOINTS_KEPT = 2
 FAILED_SAVES_ALLOWED = 3
+SECONDS_BETWEEN_TRIES = 1.0
 PROMISES = {
     "exact": "exact: a resumed run ends bit-identical to an uninterrupted one",
     "replay": "exact by replay: unfinished episodes are played again on resume and checked against the saved frames",
@@ -97,27 +102,46 @@ class _StoppedEvaluationError(Exception):
     """A signal came in the middle of an evaluation."""
 
 
+def restored_history(state: dict[str, Any]) -> RunHistory:
+    """From a checkpoint; a TypeError where a part of it is of another kind."""
+    history = RunHistory(**state)
+    require_alike(asdict(RunHistory(best_step=0, micro_batch_size=1)), state)
+    if history.evaluation is not None:
+        require_numbers(history.evaluation, "env_steps", "episodes", "mean_return", "std_return")
+    return history
+
+
 class Run:
     """A run in progress: its parts, its directory and its logs.
 
     Where several processes share it, all of them do the same and the first one writes, shows and evaluates.
     """
 
-    def __init__(self, config: RunConfig, directory: Path, parts: BuiltRun, quiet: bool) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        directory: Path,
+        parts: BuiltRun,
+        quiet: bool,
+        description: dict[str, Any],
+        marks: dict[str, Mark] | None = None,
+    ) -> None:
+        """`description` is what config.json says; `marks` are those of the logs at the checkpoint it goes on from."""
         self.config = config
         self.directory = directory
         self.parts = parts
+        self._description = as_json(description)
         self._history = RunHistory()
-        self._metrics, self._evaluations = (
-            JsonLines(directory / name) if ranks.is_first() else NoLines()
-            for name in ("metrics.jsonl", "evaluations.jsonl")
-        )
         self._evaluation_due = Every(config.evaluate_every) if config.evaluate_every else None
         self._checkpoint_due = Every(config.checkpoint_every)
         self._console = make_console(
             quiet or not ranks.is_first(), PanelView(self._header(), RunSoFar(config.total_env_steps))
         )
         self._sinks: list[Sink] = [self._console]
+        self._metrics, self._evaluations = (
+            JsonLines(directory / f"{name}.jsonl", (marks or {}).get(name), warn) if ranks.is_first() else NoLines()
+            for name in ("metrics", "evaluations")
+        )
         if (plan := describe(parts.memory_plan, config)) is not None:
             self._console.message(plan)
         for notice in process_notices(parts):
@@ -128,18 +152,15 @@ class Run:
         self._saved_at = self._started
 
     def restore(self, state: dict[str, Any] | None, notices: list[str]) -> None:
-        """Puts everything where the checkpoint says, and cuts the logs back to that moment."""
+        """Puts everything where the checkpoint says."""
         if state is None:
             notices.append("no checkpoint yet: the run starts anew")
-            self._metrics.truncate_to(0)
-            self._evaluations.truncate_to(0)
         else:
-            self._history = RunHistory(**state["run"])
+            require_alike(self.parts.state_dict(), state)
+            self._history = restored_history(state["run"])
             self._history.resume_count += 1
             if self._history.micro_batch_size is not None:
                 self.parts.learner.micro_batch_size = self._history.micro_batch_size
-            self._metrics.truncate_to(state["logs"]["metrics"])
-            self._evaluations.truncate_to(state["logs"]["evaluations"])
             self._checkpoint_due.load_state_dict(state["checkpoint_due"])
             if self._evaluation_due and state["evaluation_due"]:
                 self._evaluation_due.load_state_dict(state["evaluation_due"])
@@ -164,8 +185,8 @@ class Run:
                 StopRequest() as stop,
             ):
                 self._iterate(stop)
-                if self.config.most_evaluation_episodes and not self._is_evaluated() and self._evaluate(stop):
-                    self._save()
+                if self.config.most_evaluation_episodes and not self._is_evaluated():
+                    self._save(at_last=True) if self._evaluate(stop) else self._patiently(self._evaluations.sync)
                 return self._summarise("done")
         finally:
             for sink in self._sinks:
@@ -198,7 +219,7 @@ class Run:
         # What any process was told, or any clock says, all do.
         signal_number, is_due = ranks.largest(stop.signal_number or 0, int(self._save_due(env_steps)))
         if is_due or improved or finished or signal_number:
-            self._save()
+            self._save(at_last=bool(finished or signal_number))
         if signal_number:
             raise self._stopped(signal_number, "stopped")
         return finished
@@ -262,7 +283,7 @@ class Run:
         evaluation = self._history.evaluation
         self._history.evaluation, improved, signal_number = ranks.first_says((evaluation, improved, signal_number))
         if signal_number:
-            self._save()
+            self._save(at_last=True)
             raise self._stopped(signal_number, "stopped in the evaluation")
         return improved
 
@@ -318,8 +339,8 @@ class Run:
         crossed = self._checkpoint_due.crossed(env_steps)
         return crossed or time.perf_counter() - self._saved_at > 60.0 * self.config.checkpoint_minutes
 
-    def _save(self) -> None:
-        """A failing disk costs a checkpoint, not the run; only several failures in a row end it."""
+    def _save(self, at_last: bool = False) -> None:
+        """A failing disk costs a checkpoint, not the run; only several failures in a row end it, or one at last."""
         parts, history = self.parts, self._history
         if not self._evaluation_due and parts.collector.episodes.returns:
             self._note_score(float(np.mean(parts.collector.episodes.returns)))
@@ -329,17 +350,35 @@ class Run:
         if not ranks.is_first():
             self._saved_at = time.perf_counter()
             return
-        try:
+
+        def write() -> None:
             save_checkpoint(checkpoints, parts.collector.env_steps, self._state(state))
+
+        try:
+            self._patiently(write) if at_last else write()
             self._failed_saves = 0
+        except RunGoneError:
+            raise
         except StorageError as error:
             self._failed_saves += 1
-            if self._failed_saves >= FAILED_SAVES_ALLOWED:
+            if at_last or self._failed_saves >= FAILED_SAVES_ALLOWED:
                 raise
             self._console.message(f"checkpoint not written: {error}")
             return
         self._saved_at = time.perf_counter()
         prune(checkpoints, self._console.message, CHECKPOINTS_KEPT, history.best_step)
+
+    def _patiently(self, write: Callable[[], None]) -> None:
+        """Where there is no later, a disk that is full for a moment is waited for."""
+        for _ in range(FAILED_SAVES_ALLOWED - 1):
+            try:
+                return write()
+            except RunGoneError:
+                raise
+            except StorageError as error:
+                self._console.message(f"{error}; trying again")
+                time.sleep(SECONDS_BETWEEN_TRIES)
+        return write()
 
     def _state(self, parts: dict[str, Any]) -> dict[str, Any]:
         self._metrics.sync()
@@ -347,7 +386,8 @@ class Run:
         return {
             **parts,
             "run": {**asdict(self._history), "wall_seconds": self._wall_seconds()},
-            "logs": {"metrics": self._metrics.offset, "evaluations": self._evaluations.offset},
+            "logs": {"metrics": self._metrics.mark, "evaluations": self._evaluations.mark},
+            "description": self._description,
             "checkpoint_due": self._checkpoint_due.state_dict(),
             "evaluation_due": self._evaluation_due.state_dict() if self._evaluation_due else None,
         }
@@ -376,7 +416,7 @@ class Run:
             summary["evaluation_cut_episodes"] = evaluation.get("cut_episodes", 0)  # earlier versions waited for all
             summary["evaluation_env_steps"] = evaluation["env_steps"]
         if ranks.is_first():
-            write_json_atomic(self.directory / "summary.json", {k: v for k, v in summary.items() if k != "directory"})
+            write_sealed(self.directory / "summary.json", {k: v for k, v in summary.items() if k != "directory"})
         return summary
 
     def _memory_use(self) -> dict[str, float]:
