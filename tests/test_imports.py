@@ -40,7 +40,7 @@ ALLOWED = {
     "sweep": {"bench", "config", "display", "envs", "errors", "presets", "runs"},
     "llm": {"batch", "config", "display", "errors", "learning", "memory", "report", "runs"},
     "plugins": {"batch", "errors", "learning", "types"},
-    "cli": {"batch", "bench", "config", "display", "errors", "llm", "presets", "ranks", "report", "runs", "sweep"},
+    "cli": {"", "batch", "bench", "config", "display", "errors", "llm", "presets", "ranks", "report", "runs", "sweep"},
 }
 """A row a package: what it may import of ours, beside itself."""
 

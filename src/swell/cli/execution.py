@@ -9,6 +9,7 @@ from typing import Any
 
 from swell.bench.command import Bench, bench
 from swell.cli.commands import Command, Compile, Evaluate, Export, Llm, Presets, Resume, Scale, Train
+from swell.config.options import as_option
 from swell.config.own_envs import is_assignment, kwargs_of
 from swell.errors import ConfigError
 from swell.presets import describe_presets, preset_config
@@ -124,7 +125,8 @@ def _changes(command: Resume) -> dict[str, Any]:
     wrong = [word for word in command.set if not is_assignment(word)]
     if wrong:
         raise ConfigError(*(f"set must be option=value, got {word!r}" for word in wrong))
-    return {name.replace("-", "_"): value for name, value in kwargs_of(command.set).items()}
+    named = {word.replace("-", "_"): value for word, value in kwargs_of(command.set).items()}
+    return {name: as_option(name, value) for name, value in named.items()}
 
 
 def evaluate(command: Evaluate) -> None:

@@ -19,9 +19,9 @@ from swell.cli.commands import (
 )
 from swell.config.options import GROUPS, Option, options, sentences
 from swell.config.run_config import RunConfig, require_read
-from swell.config.validation import ChoiceOrImport
+from swell.config.validation import ChoiceOrImport, whole_number
 from swell.errors import ConfigError
-from swell.presets import preset_config
+from swell.presets import preset_config, require_agreement
 from swell.report.command import Report
 from swell.sweep.command import Sweep
 
@@ -52,6 +52,8 @@ def parse(arguments: list[str]) -> Command:
         _parse_with([*asked, "--help"], TrainCommand(chosen, shown))
     command = _parse_with(asked, TrainCommand(defaults, list(options())))
     assert isinstance(command, Draft)
+    if "algorithm" in given:
+        require_agreement(defaults, command.values["algorithm"])
     values: dict[str, Any] = {**command.values, "preset": defaults.preset}
     config = RunConfig(**values)
     require_read(config, given)
@@ -131,11 +133,29 @@ def _parse_with(arguments: list[str], command: TrainCommand) -> Command | Draft:
         Annotated[Compile, tyro.conf.subcommand("compile")],
         Annotated[Llm, tyro.conf.subcommand("llm")],
     ]
+    registry = tyro.constructors.ConstructorRegistry()
+    registry.primitive_rule(_whole_numbers)
     parsed = tyro.cli(  # pyright: ignore[reportCallIssue]  # a union of annotated types is no type to pyright
         commands,  # pyright: ignore[reportArgumentType]
         prog="swell",
-        description="Reinforcement learning whose batch grows as the policy settles.",
+        description="Reinforcement learning whose batch grows as the policy settles. `swell --version` says which one.",
         args=arguments,
         config=(tyro.conf.OmitArgPrefixes, tyro.conf.ConsolidateSubcommandArgs),
+        registry=registry,
     )
     return command.draft(parsed) if isinstance(parsed, command.type) else parsed
+
+
+def _whole_numbers(
+    type_info: tyro.constructors.PrimitiveTypeInfo,
+) -> tyro.constructors.PrimitiveConstructorSpec[int] | None:
+    """Any option that is a whole number also takes `1e5` and `2.5e6`."""
+    if type_info.type is not int:
+        return None
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="INT",
+        instance_from_str=lambda words: whole_number(words[0]),
+        is_instance=lambda value: isinstance(value, int) and not isinstance(value, bool),
+        str_from_instance=lambda value: [str(value)],
+    )

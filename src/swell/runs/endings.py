@@ -3,8 +3,7 @@
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-from swell.errors import DivergedError, OutOfMemoryError
-from swell.learning.optimize import is_out_of_memory
+from swell.errors import DivergedError, OutOfMemoryError, is_out_of_memory
 from swell.runs.interrupt import InterruptedRunError
 
 
