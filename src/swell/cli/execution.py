@@ -1,5 +1,7 @@
 """What each command does. Heavy imports wait until they are needed."""
 
+import os
+import shlex
 import shutil
 import sys
 from dataclasses import fields
@@ -70,14 +72,13 @@ def scale(command: Scale) -> None:
 
 
 def train_or_resume(command: Train | Resume) -> None:
+    first_look(command)
     from swell import ranks  # imports torch
     from swell.display.console import patient_console, say
     from swell.runs import launch
     from swell.runs.start import begin_or_continue, resume, run
 
     launch.require_possible(command.processes, isinstance(command, Train) and command.new)
-    if isinstance(command, Train):
-        require_own_options(command)
     if isinstance(command, Train) and command.on == "ray":
         from swell.runs.ray_train import train_on_ray
 
@@ -107,6 +108,28 @@ def train_or_resume(command: Train | Resume) -> None:
         report(Report((Path(summary["directory"]),)))
 
 
+def first_look(command: Train | Resume) -> None:
+    """Refuses what can be refused at once, and says why nothing happens for the next seconds."""
+    if "RANK" in os.environ:  # one of torchrun's processes, which continue a run where they are started again
+        return
+    from swell.runs.first_checks import require_run, require_startable
+
+    if isinstance(command, Train):
+        require_own_options(command)
+        require_startable(command.config, command.out, command.new)
+    else:
+        require_run(command.directory)
+    if not command.quiet:
+        say_that_torch_loads()
+
+
+def say_that_torch_loads() -> None:
+    from swell.display.console import patient_console, say
+
+    if "torch" not in sys.modules:
+        say("loading PyTorch", patient_console())
+
+
 def require_own_options(command: Train) -> None:
     """An option of Ray is not for processes of this machine, nor the other way round."""
     unread = ("processes",) if command.on == "ray" else ("workers", "cpus_per_worker", "gpus_per_worker", "address")
@@ -130,7 +153,13 @@ def _changes(command: Resume) -> dict[str, Any]:
 
 
 def evaluate(command: Evaluate) -> None:
+    from swell.display.console import is_live_terminal
     from swell.display.starting import counting_envs
+    from swell.runs.first_checks import require_evaluable
+
+    require_evaluable(command.directory, command.episodes, command.seed, command.video)
+    if is_live_terminal():  # into a file or a pipe goes the score alone
+        say_that_torch_loads()
     from swell.runs import agent  # imports torch
 
     with counting_envs():
@@ -145,6 +174,12 @@ def evaluate(command: Evaluate) -> None:
 
 
 def export(command: Export) -> None:
+    from swell.display.console import is_live_terminal
+    from swell.runs.first_checks import require_run
+
+    require_run(command.directory)
+    if is_live_terminal():
+        say_that_torch_loads()
     from swell.runs.export import CARD, CHECKED, export as export_policy  # imports torch
 
     path = export_policy(command.directory, command.format, command.out, command.checkpoint)
@@ -166,13 +201,14 @@ def _report(summary: dict[str, Any]) -> str:
 
 def next_commands(directory: str, longer: int) -> list[str]:
     """What one might try now: with what is installed, and by a path where `swell` itself is not found."""
-    swell = "swell" if shutil.which("swell") else sys.argv[0]
-    video = f" --video {Path(directory) / 'agent.mp4'}" if find_spec("imageio") else ""
+    swell = "swell" if shutil.which("swell") else shlex.quote(sys.argv[0])
+    run, film = shlex.quote(directory), shlex.quote(str(Path(directory) / "agent.mp4"))
+    video = f" --video {film}" if find_spec("imageio") else ""
     other = "MinAtar/Breakout-v1" if find_spec("minatar") else "Acrobot-v1"
     return [
-        f"{swell} evaluate {directory}{video}",
-        f"{swell} report {directory}",
-        f"{swell} resume {directory} --steps {longer}",
+        f"{swell} evaluate {run}{video}",
+        f"{swell} report {run}",
+        f"{swell} resume {run} --steps {longer}",
         f"{swell} train {other}",
         f"{swell} presets",
     ]

@@ -36,6 +36,7 @@ from swell.runs.run_directory import (
     read_description,
     read_json,
     read_jsonl,
+    typed,
 )
 from swell.runs.start import differences
 
@@ -130,7 +131,7 @@ def drive(
                 with stop, silence() if quiet else contextlib.nullcontext():
                     trainer.train(resume_from_checkpoint=str(checkpoint[0]) if checkpoint else None)
                 if log.stopped and log.completions < log.total:
-                    text = f"stopped at {log.completions:,} completions; go on with `{RESUME} {directory}`"
+                    text = f"stopped at {log.completions:,} completions; go on with {typed(RESUME, directory)}"
                     raise InterruptedRunError(text, stop.signal_number or signal.SIGTERM)  # another process had it
             evaluate(run, trainer, log)
             return log.finish("done")

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from swell.collect.collector import play_episodes
 from swell.config.imports import HANDED_IN
 from swell.config.own_envs import env_name
-from swell.config.run_config import RunConfig, config_from_dict
+from swell.config.run_config import RunConfig
 from swell.config.seeds import derive_seed
 from swell.config.validation import is_import
 from swell.envs import VectorEnv, make_envs
@@ -22,7 +22,9 @@ from swell.errors import ConfigError, EnvironmentFailedError, StorageError
 from swell.memory.planner import EVALUATION_ENVS
 from swell.runs.build import make_learner, resolve_device
 from swell.runs.checkpoint import checkpoint_name, load_checkpoint, load_newest
-from swell.runs.run_directory import read_description
+from swell.runs.description import described_run, fitting_together
+from swell.runs.first_checks import require_evaluable
+from swell.runs.run_directory import typed
 from swell.runs.spaces import RunSpaces, restored_spaces, spaces_of
 from swell.types import Learner
 
@@ -72,13 +74,15 @@ class Policy:
 def load_policy(directory: str | Path, which: Which = "newest", device: str = "auto") -> Policy:
     """The agent of a run, from its newest or its best checkpoint; its env need not be installed."""
     directory = Path(directory)
-    described = read_description(directory, "env")
-    config = config_from_dict(described["config"])
+    described, config = described_run(directory)
+    if which not in get_args(Which):
+        raise ConfigError(f"which must be newest or best, got {which!r}")
     env_steps, state = _load(directory, which)
     spaces = restored_spaces(described["spaces"]) if described.get("spaces") else _spaces_of_env(config)
     place = resolve_device(device)
     learner = make_learner(config, spaces.observation, spaces.action, place)
-    learner.load_state_dict(state["learner"])
+    with fitting_together(directory):
+        learner.load_state_dict(state["learner"])
     return Policy(config, env_steps, spaces, learner, place)
 
 
@@ -102,8 +106,7 @@ def evaluate(
 
     `render` first plays one in the env's own window. `make_env` is what made the envs, if it has to be handed in again.
     """
-    if episodes < 1:
-        raise ConfigError(f"episodes must be at least 1, got {episodes}")
+    require_evaluable(Path(directory), episodes, seed, video)
     policy = load_policy(directory, which)
     policy = replace(policy, config=with_maker(policy.config, make_env))
     seed = derive_seed(policy.config.seed, "evaluation") if seed is None else seed
@@ -219,7 +222,9 @@ def _load(directory: Path, which: Which) -> tuple[int, dict[str, Any]]:
     notices: list[str] = []
     found = load_newest(directory / "checkpoints", notices.append)
     if found is None:
-        raise StorageError(f"{directory} has no checkpoint yet: train it for longer, or `swell resume {directory}`")
+        raise StorageError(
+            f"{directory} has no checkpoint yet: train it for longer, or {typed('swell resume', directory)}"
+        )
     best = found[1]["run"]["best_step"]
     if which == "best" and best is not None:
         return best, load_checkpoint(directory / "checkpoints" / checkpoint_name(best))

@@ -253,7 +253,7 @@ def resolve_device(name: str) -> torch.device:
     available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": has_mps}
     if name == "auto":
         name = next(kind for kind in ("cuda", "mps", "cpu") if available[kind])
-    if not available[name]:
+    if not available.get(name):
         raise ConfigError(f"device must be one that this machine has, got {name!r}; try --device auto")
     if name != "cuda" or is_alone:
         return torch.device(name)

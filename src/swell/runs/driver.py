@@ -30,7 +30,7 @@ from swell.runs.checkpoint import prune, save_checkpoint
 from swell.runs.endings import told_endings
 from swell.runs.interrupt import InterruptedRunError, StopRequest
 from swell.runs.process_state import gathered
-from swell.runs.run_directory import JsonLines, NoLines, tracked_identity, write_json_atomic
+from swell.runs.run_directory import JsonLines, NoLines, tracked_identity, typed, write_json_atomic
 from swell.types import Iteration
 
 CHECKPOINTS_KEPT = 2
@@ -184,7 +184,7 @@ class Run:
                 self._save()
             if signal_number:
                 raise InterruptedRunError(
-                    f"stopped at {iteration.env_steps:,} env steps; go on with `swell resume {self.directory}`",
+                    f"stopped at {iteration.env_steps:,} env steps; go on with {typed('swell resume', self.directory)}",
                     signal_number,
                 )
             if finished:

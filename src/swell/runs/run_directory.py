@@ -6,6 +6,7 @@ import math
 import os
 import re
 import secrets
+import shlex
 import socket
 import sys
 import tempfile
@@ -30,11 +31,24 @@ _held_locks: set[int] = set()
 def create_run_directory(path: Path, resume_command: str = "swell resume") -> None:
     """Make a new, empty and writable run directory, with its parents. A directory that holds anything is refused."""
     with storage_errors("make run directory", path):
-        if path.is_dir() and not _is_free(path):
-            raise ConfigError(f"{path} already holds a run; continue it with `{resume_command} {path}` or add `--new`")
+        require_free(path, resume_command)
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
             sync_directory(path.parent)
+
+
+def require_free(path: Path, resume_command: str = "swell resume") -> None:
+    """A ConfigError where a directory holds anything; what is no directory is for the system to refuse."""
+    if not path.is_dir() or _is_free(path):
+        return
+    if (path / "config.json").exists():
+        raise ConfigError(f"{path} already holds a run; continue it with {typed(resume_command, path)} or add `--new`")
+    raise ConfigError(f"{path} is not empty, and what is in it is no run; name another directory, or add `--new`")
+
+
+def typed(command: str, directory: str | Path) -> str:
+    """A command for a run as one types it, whatever its directory is called."""
+    return f"`{command} {shlex.quote(str(directory))}`"
 
 
 def next_free(path: Path) -> Path:
@@ -80,7 +94,7 @@ def read_description(directory: Path, kind: Literal["env", "llm"] | None = None)
     found = described.get("kind", "env")
     if kind is not None and found != kind:
         what, command = _KINDS["llm" if found == "llm" else "env"]
-        raise ConfigError(f"{directory} holds a run {what}; go on with `{command} {directory}`")
+        raise ConfigError(f"{directory} holds a run {what}; go on with {typed(command, directory)}")
     return described
 
 

@@ -11,11 +11,10 @@ from typing import Any
 from swell import ranks
 from swell.config.imports import HANDED_IN, HandedIn
 from swell.config.learners import ComputePath
-from swell.config.run_config import RunConfig, changed, config_from_dict
+from swell.config.run_config import RunConfig, changed
 from swell.display.console import patient_console, say
 from swell.display.starting import show_starting
 from swell.display.trackers import require_trackers
-from swell.envs import resolve_env_id
 from swell.errors import ConfigError, DivergedError
 from swell.kernels.factory import can_compile
 from swell.memory.plan import MemoryPlan
@@ -25,21 +24,20 @@ from swell.runs.build import BuiltRun, build
 from swell.runs.changes import changed_in_the_middle, changes_at
 from swell.runs.checkpoint import load_newest
 from swell.runs.compiling import compile_kernels, path_for
+from swell.runs.description import described_run, fitting_together
 from swell.runs.driver import Run, resume_promise
+from swell.runs.first_checks import directory_of, resolve
 from swell.runs.process_state import dealt
 from swell.runs.run_directory import (
     RunLock,
     create_run_directory,
-    default_run_name,
     next_free,
-    read_description,
     read_json,
     write_json_atomic,
 )
 from swell.runs.spaces import stored_spaces
 from swell.runs.weights import take_weights
 
-CHECKPOINTS_PER_RUN = 20
 NAMED = ("device", "processes", "threads", "path", "machine")
 """What of a description is named where it has changed."""
 VERSIONED = (
@@ -93,7 +91,7 @@ def holds_run(directory: Path, config: RunConfig) -> bool:
         with contextlib.suppress(FileNotFoundError):  # left by a process that was killed while it wrote config.json
             (directory / ".config.json.tmp").unlink()
         return False
-    begun = config_from_dict(read_description(directory, "env")["config"]).to_dict()
+    begun = described_run(directory)[1].to_dict()
     others = [name for name, value in config.to_dict().items() if begun[name] != value]
     if others:
         raise ConfigError(f"{directory} holds a run with another {', '.join(others)}; name another one with --out")
@@ -101,11 +99,6 @@ def holds_run(directory: Path, config: RunConfig) -> bool:
     if summary.get("status") == "diverged":
         raise DivergedError(f"the run in {directory} has diverged; lower learning_rate")
     return True
-
-
-def directory_of(config: RunConfig, out: str | Path | None) -> Path:
-    env = config.env.removeprefix(HANDED_IN)
-    return Path(out or Path("runs") / default_run_name(env, config.algorithm, config.scaler, config.seed))
 
 
 def begin(config: RunConfig, directory: Path, quiet: bool) -> dict[str, Any]:
@@ -159,8 +152,8 @@ def resume(
     options that can be changed in the middle (`CHANGEABLE`). What was changed, and when, is recorded in config.json.
     """
     directory, quiet = Path(directory), quiet or not ranks.is_first()
-    described = ranks.first_does(lambda: read_description(directory, "env"))
-    stored = with_maker(config_from_dict(described["config"]), make_env)
+    described, begun = ranks.first_does(lambda: described_run(directory))
+    stored = with_maker(begun, make_env)
     config = changed_in_the_middle(stored, fields)
     ranks.first_does(lambda: ranks.own_share(config.num_envs, "num_envs"))
     is_ended = (directory / "summary.json").exists()
@@ -183,7 +176,8 @@ def resume(
         points = ranks.first_says(state["scaler"].get("points") if state else None)
         # Another number of threads, or another path, changes bits.
         pinned = replace(config, threads=described["threads"], path=same_path(described))
-        decided = MemoryPlan(**described["memory"]) if "memory" in described else None  # runs of earlier versions
+        with fitting_together(directory):
+            decided = MemoryPlan(**described["memory"]) if "memory" in described else None  # runs of earlier versions
         with show_starting(f"restoring {config.num_envs} envs of {config.env}", quiet):
             parts = build(pinned, points, decided)
         now, changes = describe_run(config, parts), changes_at(done, stored, config)
@@ -194,7 +188,8 @@ def resume(
         notices += differences(described, now)
         if config.staleness and described.get("processes", 1) != now["processes"]:
             notices.append("the rollouts that waited to be trained on are lost with the processes that had them")
-        continued.restore(dealt(state), notices)
+        with fitting_together(directory):
+            continued.restore(dealt(state), notices)
         return continued.drive()
 
 
@@ -208,12 +203,6 @@ def same_path(described: dict[str, Any]) -> ComputePath:
     """The path that a run was on, if this machine has it; runs of earlier versions had none of today's."""
     path = described.get("path", "auto")
     return "auto" if path == "compiled" and not can_compile() else path
-
-
-def resolve(config: RunConfig) -> RunConfig:
-    """Settles what a config leaves open, so that what is stored means the same tomorrow."""
-    every = config.checkpoint_every or max(1, config.total_env_steps // CHECKPOINTS_PER_RUN)
-    return replace(config, env=resolve_env_id(config.env, config.backend), checkpoint_every=every)
 
 
 def describe_run(config: RunConfig, parts: BuiltRun) -> dict[str, Any]:
