@@ -26,6 +26,7 @@ from swell.runs.checkpoint import load_newest
 from swell.runs.compiling import compile_kernels, path_for
 from swell.runs.description import described_run, fitting_together
 from swell.runs.driver import Run, resume_promise
+from swell.runs.endings import told_out_of_memory
 from swell.runs.first_checks import directory_of, resolve
 from swell.runs.process_state import dealt
 from swell.runs.run_directory import (
@@ -37,7 +38,10 @@ from swell.runs.run_directory import (
 )
 from swell.runs.spaces import stored_spaces
 from swell.runs.weights import take_weights
+from swell.types import most_rows
 
+SIZES = "num_envs, hidden, horizon or max_horizon"
+"""What a run is as large as."""
 NAMED = ("device", "processes", "threads", "path", "machine")
 """What of a description is named where it has changed."""
 VERSIONED = (
@@ -112,7 +116,8 @@ def begin(config: RunConfig, directory: Path, quiet: bool) -> dict[str, Any]:
                 say(line, patient_console())
             if line is not None and path != "autograd":
                 ranks.together(lambda: compile_kernels() if ranks.place().local_rank == 0 else None)
-            parts = build(replace(config, path=path))
+            with told_out_of_memory(SIZES):
+                parts = build(replace(config, path=path))
             if config.weights_from is not None:
                 take_weights(parts.learner, config.weights_from)
     except BaseException:
@@ -178,7 +183,10 @@ def resume(
         pinned = replace(config, threads=described["threads"], path=same_path(described))
         with fitting_together(directory):
             decided = MemoryPlan(**described["memory"]) if "memory" in described else None  # runs of earlier versions
-        with show_starting(f"restoring {config.num_envs} envs of {config.env}", quiet):
+        if decided is not None and is_too_short(decided, described["config"]["total_env_steps"], config):
+            decided = None
+        starting = f"restoring {config.num_envs} envs of {config.env}"
+        with show_starting(starting, quiet), told_out_of_memory(SIZES):
             parts = build(pinned, points, decided)
         now, changes = describe_run(config, parts), changes_at(done, stored, config)
         told = {"started": described.get("started", described["versions"])}
@@ -191,6 +199,12 @@ def resume(
         with fitting_together(directory):
             continued.restore(dealt(state), notices)
         return continued.drive()
+
+
+def is_too_short(plan: MemoryPlan, planned_env_steps: int, config: RunConfig) -> bool:
+    """Whether a run that goes on for longer may collect longer rollouts than there could be when memory was planned."""
+    planned, now = (most_rows(steps, config.num_envs) for steps in (planned_env_steps, config.total_env_steps))
+    return min(plan.longest_horizon, now) > planned
 
 
 def newest_state(directory: Path, notices: list[str]) -> dict[str, Any] | None:
