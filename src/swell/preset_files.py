@@ -18,7 +18,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, cast
 
-from swell.config.options import as_option
 from swell.config.run_config import RunConfig
 from swell.config.validation import did_you_mean
 from swell.errors import ConfigError, StorageError
@@ -57,7 +56,7 @@ def read_preset_file(path: str) -> PresetFile:
         if fault := _fault(key, name, value, options):
             faults.append(fault)
         elif key not in OF_THE_FILE:
-            options[name] = as_option(name, _plain(value))
+            options[name] = _plain(value)
     named = table.get("preset")
     recipe = named if isinstance(named, str) and named and not is_preset_file(named) else "auto"
     return PresetFile(recipe, options, tuple(faults))

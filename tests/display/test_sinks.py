@@ -1,10 +1,12 @@
 """The picture that rows add up to, sparklines, and TensorBoard's curves."""
 
 import math
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+from full_disk import files_limited_to
 from hypothesis import example, given, strategies as st
 
 from swell.display import sinks as metrics
@@ -150,3 +152,15 @@ def test_a_folder_that_disappears_costs_the_curves_and_not_the_run(tmp_path):
         sink.write({"env_steps": 2, "loss": 0.5})
     sink.write({"env_steps": 3, "loss": 0.5})
     sink.close()
+
+
+def test_a_full_disk_gets_no_traceback_from_tensorboards_thread(tmp_path, capfd):
+    pytest.importorskip("tensorboard")
+    before = threading.excepthook
+    with pytest.warns(UserWarning, match="TensorBoard stops here"), files_limited_to(100):
+        sink = TensorBoardSink(tmp_path)
+        while sink._works:
+            sink.write({"env_steps": 1, "loss": 0.5})
+    sink.close()
+    assert "Traceback" not in capfd.readouterr().err
+    assert threading.excepthook == before

@@ -1,6 +1,7 @@
 """What a run reports: what a sink is, what rows add up to, and TensorBoard's curves."""
 
 import math
+import threading
 import warnings
 from collections import deque
 from collections.abc import Generator, Mapping, Sequence
@@ -60,6 +61,8 @@ class TensorBoardSink:
 
         self._writer = SummaryWriter(str(directory), purge_step=purge_step)
         self._works = True
+        self._of_other_threads = threading.excepthook
+        threading.excepthook = self._pass_over
 
     def write(self, row: Row) -> None:
         for name in row:
@@ -75,6 +78,13 @@ class TensorBoardSink:
     def close(self) -> None:
         with self._silenced_on_failure():
             self._writer.close()
+        if threading.excepthook == self._pass_over:
+            threading.excepthook = self._of_other_threads
+
+    def _pass_over(self, failure: threading.ExceptHookArgs) -> None:
+        """TensorBoard's thread tells its error again at our next call, where it gets a line instead of a traceback."""
+        if type(failure.thread).__name__ != "_AsyncWriterThread":
+            self._of_other_threads(failure)
 
     def _add(self, tag: str, row: Row, name: str) -> None:
         value, env_steps = number(row, name), finite(row, "env_steps")
