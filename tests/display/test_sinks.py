@@ -154,13 +154,18 @@ def test_a_folder_that_disappears_costs_the_curves_and_not_the_run(tmp_path):
     sink.close()
 
 
+def write_until_it_stops(directory: Path) -> None:
+    with files_limited_to(100):
+        sink = TensorBoardSink(directory)
+        while sink._works:
+            sink.write({"env_steps": 1, "loss": 0.5})
+        sink.close()
+
+
 def test_a_full_disk_gets_no_traceback_from_tensorboards_thread(tmp_path, capfd):
     pytest.importorskip("tensorboard")
     before = threading.excepthook
-    with pytest.warns(UserWarning, match="TensorBoard stops here"), files_limited_to(100):
-        sink = TensorBoardSink(tmp_path)
-        while sink._works:
-            sink.write({"env_steps": 1, "loss": 0.5})
-    sink.close()
+    with pytest.warns(UserWarning, match="TensorBoard stops here"):
+        write_until_it_stops(tmp_path)
     assert "Traceback" not in capfd.readouterr().err
     assert threading.excepthook == before
