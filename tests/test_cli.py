@@ -20,6 +20,8 @@ from swell.cli.execution import next_commands
 from swell.config.options import GROUPS, options
 from swell.config.run_config import ALGORITHMS, SCALERS, SIGNALS, RunConfig
 from swell.errors import ConfigError, SwellError
+from swell.runs.run_directory import write_json_atomic
+from swell.runs.sealed import read_sealed, write_sealed
 from swell.runs.start import resume
 
 SWELL = [sys.executable, "-m", "swell"]
@@ -150,38 +152,52 @@ def test_what_is_no_whole_number_is_refused(typed, capsys):
     assert "--steps" in capsys.readouterr().err
 
 
-def changed_run(root, name, change):
+def changed_run(root, name, change, write):
     """A copy of a run in which somebody edited config.json."""
-    shutil.copytree(root / "run", root / name, dirs_exist_ok=True)
-    path = root / name / "config.json"
-    described = json.loads(path.read_text())
+    shutil.rmtree(root / name, ignore_errors=True)
+    shutil.copytree(root / "run", root / name)
+    described = read_sealed(root / name / "config.json")
     change(described)
-    path.write_text(json.dumps(described))
+    write(root / name / "config.json", described)
     return root / name
 
 
 @pytest.mark.parametrize(
-    ("change", "exit_code", "words"),
+    ("change", "words"),
     [
-        (dict.clear, 5, "config is missing, threads is missing, versions is missing"),
-        (lambda described: described.update(config=[]), 5, "config must be an object, got []"),
-        (lambda described: described["config"].pop("env"), 5, "env is missing in its config"),
-        (lambda described: described.update(threads="two"), 5, "threads must be a whole number, got 'two'"),
-        (lambda described: described.update(memory={"a": 1}), 5, "unexpected keyword argument 'a'"),
-        (lambda described: described["config"].update(hidden=[32]), 5, "not of the run that its config.json describes"),
-        (lambda described: described["config"].update(num_envs=16), 5, "not of the run that its config.json describes"),
-        (lambda described: described["config"].update(nope=3), 2, "unknown option nope"),
-        (lambda described: described["config"].update(learning_rate="a"), 2, "learning_rate must be a finite number"),
+        (dict.clear, "config must be of type dict; versions must be of type dict; threads must be of type int"),
+        (lambda described: described.update(config=[]), "config must be of type dict"),
+        (lambda described: described["config"].pop("env"), "missing 1 required positional argument: 'env'"),
+        (lambda described: described.update(threads="two"), "threads must be of type int"),
+        (lambda described: described.update(memory={"a": 1}), "unexpected keyword argument 'a'"),
+        (lambda described: described["config"].update(hidden=[32]), "does not fit its config.json"),
+        (lambda described: described["config"].update(num_envs=16), "does not fit its config.json"),
+        (lambda described: described["config"].update(nope=3), "unknown option nope"),
+        (lambda described: described["config"].update(learning_rate="a"), "learning_rate must be a finite number"),
     ],
     ids=["empty", "config", "env", "threads", "memory", "hidden", "num-envs", "unknown", "learning-rate"],
 )
-def test_a_config_that_was_edited_is_said_to_be(trained, change, exit_code, words):
+def test_a_config_that_was_edited_and_sealed_is_said_to_be(trained, change, words):
     root, _ = trained
-    directory = changed_run(root, "edited", change)
+    directory = changed_run(root, "edited", change, write_sealed)
     with pytest.raises(SwellError, match=re.escape(words)) as refused:
         resume(directory, total_env_steps=3000, quiet=True)
-    assert refused.value.exit_code == exit_code
+    assert refused.value.exit_code == 5
     assert "edited" in str(refused.value)
+
+
+def test_a_config_that_was_edited_by_hand_is_restored_from_a_checkpoint_or_refused(trained):
+    root, _ = trained
+    edit = {"hidden": [32]}
+    directory = changed_run(root, "edited", lambda described: described["config"].update(edit), write_json_atomic)
+    result = swell("resume", "edited", "--quiet", cwd=root)
+    assert result.returncode == 0, result.stderr
+    assert "config.json was changed or damaged" in result.stderr and "restored" in result.stderr
+    directory = changed_run(root, "edited", lambda described: described["config"].update(edit), write_json_atomic)
+    shutil.rmtree(directory / "checkpoints")
+    result = swell("resume", "edited", cwd=root)
+    assert result.returncode == 5
+    assert "edited/config.json was changed or damaged" in last_line(result)
 
 
 def test_resuming_a_finished_run_says_so_and_exits_well(trained):

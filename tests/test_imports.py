@@ -103,6 +103,10 @@ def test_the_command_line_starts_without_heavy_packages(statement):
     assert not loaded_by(statement) & heavy
 
 
+def test_what_is_refused_first_is_refused_without_torch():
+    assert "torch" not in loaded_by("import swell.runs.first_checks")
+
+
 def test_optional_packages_are_not_imported_by_a_run():
     assert not loaded_by("import swell.runs.start, swell.envs") & {"ale_py", "minatar", "tensorboard", "imageio"}
 

@@ -1,21 +1,19 @@
 """The command line: train, resume, evaluate, export, bench, sweep, report, presets, scale, llm."""
 
-import os
 import sys
-from contextlib import suppress
 
 from swell import __version__
 from swell.cli.endings import end_quietly, fail, flush_output, write_what_streams_can
 from swell.cli.execution import execute, language_models
 from swell.cli.parsing import parse
+from swell.config.imports import find_own_modules
 from swell.errors import SwellError
 
 
 def main() -> None:
     """Runs one command; every failure ends in one line and its exit code."""
     arguments = sys.argv[1:]
-    with suppress(OSError):  # the folder that we were started in is gone
-        sys.path.append(os.getcwd())  # so that `module:Env-v0` finds the user's own module
+    find_own_modules()
     write_what_streams_can()
     try:
         if arguments[:1] == ["--version"]:

@@ -26,8 +26,8 @@ class Train:
     new: bool = False
     """Take the next free name (…-2, …-3) where the run directory is in use."""
     processes: int = 1
-    """Processes of this machine that share the run, each with a part of the envs; under torchrun it says how many. Pays
-    for images, see docs/processes.md."""
+    """Processes of this machine that share the run, each with a part of the envs; under torchrun it says how many.
+    Small networks are slower with more than one: docs/processes.md."""
     on: Literal["local", "ray"] = "local"
     """Where the processes run: on this machine, or on a Ray cluster that shares the run directory."""
     workers: int = 2
@@ -58,6 +58,8 @@ class Resume:
     """Options to change from now on, as `learning_rate=1e-4 epochs=4`; docs/configuration.md says which can be."""
     processes: int = 1
     """Processes of this machine that share the run; with another number than before, unfinished episodes start anew."""
+    trust: bool = False
+    """Import what the directory names, whoever made it: envs and parts that are of no installed package."""
     quiet: bool = False
     """Print only the report at the end."""
     debug: bool = False
@@ -80,6 +82,8 @@ class Evaluate:
     """Also film one episode into this file (.mp4 or .gif)."""
     render: bool = False
     """First play one episode in the env's own window."""
+    trust: bool = False
+    """Import what the directory names, whoever made it: envs and networks that are of no installed package."""
     debug: bool = False
     """Show the traceback of an error."""
 
@@ -96,6 +100,8 @@ class Export:
     """Where to write; by default export/<format> in the run directory."""
     checkpoint: Literal["newest", "best"] = "newest"
     """Which weights to take."""
+    trust: bool = False
+    """Import what the directory names, whoever made it: a network that is of no installed package."""
     debug: bool = False
     """Show the traceback of an error."""
 

@@ -90,13 +90,13 @@ def train_or_resume(command: Train | Resume) -> None:
     elif isinstance(command, Resume) and command.processes > 1:
         if command.set:
             raise ConfigError(f"set is for one process, got --processes {command.processes}; resume once without it")
-        summary = launch.resume_in_processes(command.directory, command.steps, command.quiet, command.processes)
+        how = (command.steps, command.quiet, command.processes, command.trust)
+        summary = launch.resume_in_processes(command.directory, *how)
     else:
         with ranks.join():
             if isinstance(command, Resume):
-                summary = resume(
-                    command.directory, total_env_steps=command.steps, quiet=command.quiet, **_changes(command)
-                )
+                how = {"total_env_steps": command.steps, "quiet": command.quiet, "trust": command.trust}
+                summary = resume(command.directory, **how, **_changes(command))
             elif ranks.is_launched():
                 summary = begin_or_continue(command.config, command.out, quiet=command.quiet)
             else:
@@ -154,21 +154,21 @@ def _changes(command: Resume) -> dict[str, Any]:
 
 def evaluate(command: Evaluate) -> None:
     from swell.display.console import is_live_terminal
-    from swell.display.starting import counting_envs
     from swell.runs.first_checks import require_evaluable
 
     require_evaluable(command.directory, command.episodes, command.seed, command.video)
-    if is_live_terminal():  # into a file or a pipe goes the score alone
+    if is_live_terminal():  # into a file or a pipe goes the score, without a word on libraries
         say_that_torch_loads()
     from swell.runs import agent  # imports torch
 
-    with counting_envs():
-        how = (command.episodes, command.checkpoint, command.seed, command.video)
-        row = agent.evaluate(command.directory, *how, render=command.render)
+    how = (command.episodes, command.checkpoint, command.seed, command.video)
+    row = agent.evaluate(command.directory, *how, render=command.render, quiet=False, trust=command.trust)
     print(
         f"return {row['mean_return']:.2f} ± {row['std_return']:.2f} over {row['episodes']} greedy episodes "
         f"(min {min(row['returns']):g}, max {max(row['returns']):g}), weights of env step {row['env_steps']:,}"
     )
+    if row["cut_episodes"]:
+        print(f"{row['cut_episodes']} of them did not end and were cut off; max_evaluation_steps of the run says where")
     if command.video is not None:
         print(f"video: {command.video}")
 
@@ -182,33 +182,37 @@ def export(command: Export) -> None:
         say_that_torch_loads()
     from swell.runs.export import CARD, CHECKED, export as export_policy  # imports torch
 
-    path = export_policy(command.directory, command.format, command.out, command.checkpoint)
+    path = export_policy(command.directory, command.format, command.out, command.checkpoint, command.trust)
     print(f"{path}: does what the policy does on {CHECKED:,} observations; {path.parent / CARD} says what it is")
 
 
 def _report(summary: dict[str, Any]) -> str:
     from swell.display.words import summary_report
-    from swell.runs.run_directory import read_description, read_jsonl
+    from swell.runs.description import read_description
+    from swell.runs.logs import read_jsonl
+    from swell.runs.trust import code_named_by
 
     directory = summary["directory"]
     rows = read_jsonl(Path(directory) / "metrics.jsonl")
     # What was planned: the very last rollout is cut to the run's total.
     horizons = [row["horizon"] for row in rows[:1]] + [row["next_horizon"] for row in rows[:-1]]
-    total = read_description(Path(directory))["config"]["total_env_steps"]
+    config = read_description(Path(directory))["config"]
+    total = config["total_env_steps"]
     longer = total if summary["env_steps"] < total else 2 * total
-    return summary_report(summary, horizons, next_commands(directory, longer))
+    return summary_report(summary, horizons, next_commands(directory, longer, bool(code_named_by(config))))
 
 
-def next_commands(directory: str, longer: int) -> list[str]:
+def next_commands(directory: str, longer: int, names_code: bool = False) -> list[str]:
     """What one might try now: with what is installed, and by a path where `swell` itself is not found."""
     swell = "swell" if shutil.which("swell") else shlex.quote(sys.argv[0])
     run, film = shlex.quote(directory), shlex.quote(str(Path(directory) / "agent.mp4"))
     video = f" --video {film}" if find_spec("imageio") else ""
     other = "MinAtar/Breakout-v1" if find_spec("minatar") else "Acrobot-v1"
+    trust = " --trust" if names_code else ""
     return [
-        f"{swell} evaluate {run}{video}",
+        f"{swell} evaluate {run}{video}{trust}",
         f"{swell} report {run}",
-        f"{swell} resume {run} --steps {longer}",
+        f"{swell} resume {run} --steps {longer}{trust}",
         f"{swell} train {other}",
         f"{swell} presets",
     ]

@@ -59,10 +59,11 @@ class TensorBoardSink:
             raise ConfigError('TensorBoard is not installed: pip install "swell-rl[tensorboard]"')
         from torch.utils.tensorboard.writer import SummaryWriter  # here, because the import takes a second
 
-        self._writer = SummaryWriter(str(directory), purge_step=purge_step)
         self._works = True
-        self._of_other_threads = threading.excepthook
-        threading.excepthook = self._pass_over
+        self._hook_before = threading.excepthook
+        threading.excepthook = self._thread_failed
+        with self._silenced_on_failure():
+            self._writer = SummaryWriter(str(directory), purge_step=purge_step)
 
     def write(self, row: Row) -> None:
         for name in row:
@@ -77,14 +78,15 @@ class TensorBoardSink:
 
     def close(self) -> None:
         with self._silenced_on_failure():
-            self._writer.close()
-        if threading.excepthook == self._pass_over:
-            threading.excepthook = self._of_other_threads
+            if self._works:
+                self._writer.close()
+        if threading.excepthook == self._thread_failed:
+            threading.excepthook = self._hook_before
 
-    def _pass_over(self, failure: threading.ExceptHookArgs) -> None:
-        """TensorBoard's thread tells its error again at our next call, where it gets a line instead of a traceback."""
-        if type(failure.thread).__name__ != "_AsyncWriterThread":
-            self._of_other_threads(failure)
+    def _thread_failed(self, failure: threading.ExceptHookArgs) -> None:
+        """The failure of TensorBoard's own thread is raised by the next call too: one line will do."""
+        if not (type(failure.thread).__module__.startswith("tensorboard") and isinstance(failure.exc_value, OSError)):
+            self._hook_before(failure)
 
     def _add(self, tag: str, row: Row, name: str) -> None:
         value, env_steps = number(row, name), finite(row, "env_steps")

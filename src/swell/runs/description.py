@@ -1,56 +1,66 @@
-"""What config.json says of a run, checked before anything is made of it. Nothing here imports torch."""
+"""What a run is, as its `config.json` says, read with care. Nothing here imports torch."""
 
-from collections.abc import Generator
-from contextlib import contextmanager
+import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from swell.config.run_config import RunConfig, config_from_dict
-from swell.errors import ConfigError, StorageError, SwellError, is_out_of_memory
-from swell.runs.run_directory import read_description
+from swell.errors import ConfigError, StorageError
+from swell.runs.run_directory import typed
+from swell.runs.sealed import DamagedError, read_sealed
 
-REQUIRED = ("config", "threads", "versions")
-KINDS: dict[str, tuple[type, str]] = {
-    **dict.fromkeys(("config", "versions", "started", "memory"), (dict, "an object")),
-    **dict.fromkeys(("threads", "processes"), (int, "a whole number")),
-    **dict.fromkeys(("device", "path", "machine"), (str, "a text")),
-    "changes": (list, "a list"),
+Kind = Literal["env", "llm"]
+CONFIG = "config.json"
+KINDS = {"env": ("in an env", "swell resume"), "llm": ("of a language model", "swell llm resume")}
+MOST_THREADS = 4096
+NEEDED: dict[str, type] = {"config": dict, "versions": dict, "threads": int}
+OPTIONAL: dict[str, type] = {
+    **{"memory": dict, "spaces": dict, "started": dict, "changes": list, "asked": dict},
+    **{"processes": int, "path": str, "device": str, "machine": str, "network": str, "resume": str},
 }
-"""What a session writes, and the next one reads."""
 
 
-def described_run(directory: Path) -> tuple[dict[str, Any], RunConfig]:
-    """What config.json holds, and the config in it; one line says what is wrong with a file that someone changed."""
-    path = directory / "config.json"
-    described = read_description(directory, "env")
-    missing = [f"{name} is missing" for name in REQUIRED if name not in described]
-    wrong = [
-        f"{name} must be {words}, got {described[name]!r:.60}"
-        for name, (kind, words) in KINDS.items()
-        if name in described and not isinstance(described[name], kind)
-    ]
-    if not missing and not wrong and "env" not in described["config"]:
-        missing = ["env is missing in its config"]
-    if faults := missing + wrong:
-        raise StorageError(f"{path} is not as a run left it: {', '.join(faults)}")
+def read_description(directory: Path, kind: Kind | None = None) -> dict[str, Any]:
+    """The config.json of a run, of this kind if one is given: each kind has commands of its own."""
+    path = directory / CONFIG
+    if not os.path.lexists(path):
+        if (directory / "checkpoints").is_dir():
+            raise DamagedError(f"{path} is lost")
+        raise ConfigError(f"{str(directory)!r} holds no run: there is no config.json in it")
+    return checked(read_sealed(path), directory, kind)
+
+
+def stored_config(described: dict[str, Any], directory: str | Path) -> RunConfig:
+    """The config of a run. Whoever changed it was not its user on the command line, so a fault is one of the file."""
+    path = Path(directory) / CONFIG
     try:
-        return described, config_from_dict(described["config"])
+        return config_from_dict(described["config"])
     except ConfigError as error:
-        raise ConfigError(*(f"{path}: {fault}" for fault in error.faults)) from error
+        raise StorageError(f"{path} is not of this Swell: {'; '.join(error.faults)}") from error
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise StorageError(f"{path} has no config of a run in it: {error}") from error
 
 
-@contextmanager
-def fitting_together(directory: Path) -> Generator[None]:
-    """Around the loading of a checkpoint into what config.json asks for; where it does not fit, one of them changed."""
-    try:
-        yield
-    except SwellError:
-        raise
-    except (RuntimeError, LookupError, TypeError, ValueError, AttributeError) as error:
-        if is_out_of_memory(error):
-            raise
-        first = (str(error).splitlines() or [type(error).__name__])[0].rstrip(":")
-        raise StorageError(
-            f"the checkpoints in {directory} are not of the run that its config.json describes ({first}); "
-            "if config.json was edited, undo that: `swell resume --set` changes what can be changed"
-        ) from error
+def checked(described: dict[str, Any], directory: Path, kind: Kind | None) -> dict[str, Any]:
+    """A description whose parts are of the right kind; whoever seals another one has no other answer than this line."""
+    found = described.get("kind", "env")
+    if kind is not None and found != kind:
+        what, command = KINDS["llm" if found == "llm" else "env"]
+        raise ConfigError(f"{directory} holds a run {what}; go on with {typed(command, directory)}")
+    faults = [
+        f"{name} must be of type {of.__name__}" for name, of in NEEDED.items() if not _is(described.get(name), of)
+    ]
+    faults += [
+        f"{name} must be of type {of.__name__}"
+        for name, of in OPTIONAL.items()
+        if described.get(name) is not None and not _is(described[name], of)
+    ]
+    if not faults and not 1 <= described["threads"] <= MOST_THREADS:
+        faults = [f"threads must be at least 1 and at most {MOST_THREADS}"]
+    if faults:
+        raise StorageError(f"{directory / CONFIG}: {'; '.join(faults)}")
+    return described
+
+
+def _is(value: object, kind: type) -> bool:
+    return isinstance(value, kind) and not (kind is int and isinstance(value, bool))

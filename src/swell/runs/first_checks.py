@@ -1,5 +1,6 @@
 """What can be refused before torch is loaded, which takes seconds: wrong envs, used directories, missing runs."""
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,8 +8,9 @@ from swell.config.imports import HANDED_IN
 from swell.config.run_config import RunConfig
 from swell.envs import resolve_env_id
 from swell.errors import ConfigError
-from swell.runs.description import described_run
+from swell.runs.description import read_description, stored_config
 from swell.runs.run_directory import default_run_name, require_free
+from swell.runs.sealed import DamagedError
 
 CHECKPOINTS_PER_RUN = 20
 VIDEO_FORMATS = (".mp4", ".gif")
@@ -33,8 +35,9 @@ def require_startable(config: RunConfig, out: Path | None, new: bool) -> None:
 
 
 def require_run(directory: Path) -> None:
-    """A run was begun there."""
-    described_run(directory)
+    """A run was begun there. What is damaged may be in a checkpoint, which takes torch to read."""
+    with suppress(DamagedError):
+        stored_config(read_description(directory, "env"), directory)
 
 
 def require_evaluable(directory: Path, episodes: int, seed: int | None, video: Path | None) -> None:
