@@ -153,33 +153,36 @@ def tables(rows):
     for quantity in ("evaluation_return", "return_equal_time", "return_100"):
         found = regrets(scores(rows, quantity), FIXED)
         told = found.telling()
+        every = list(found.yardsticks)
         lines = [
-            [name, with_interval(found.mean(name)), with_interval(found.largest(name))]
-            + [f"{found.of(name, env).value:.2f}" for env in found.yardsticks]
+            [name, *map(with_interval, (found.mean(name), found.mean(name, every), found.largest(name, every)))]
+            + [f"{found.of(name, env).value:.2f}" if env in found.draws.get(name, {}) else "–" for env in every]
             for name in variants
         ]
         header = [f"{env}" if env in told else f"({env})" for env in found.yardsticks]
-        yield f"\nregret by {quantity}\n" + table(["variant", "mean", "largest", *header], lines)
+        yield f"\nregret by {quantity}\n" + table(["variant", "mean", "mean of all", "largest of all", *header], lines)
         luck = [[env, y.best, y.worst, f"{y.chance:.3f}", f"{y.luck:.2f}"] for env, y in found.yardsticks.items()]
         yield table(["env", "best", "worst", "chance of the spread", "luck of the best"], luck)
     lines = []
     for name in variants:
-        means = [regrets(scores(rows, f"return_{share}"), FIXED).mean(name) for share in SHARES]
-        lines.append([name, *map(with_interval, means)])
-    yield "\nmean regret had the run been stopped\n" + table(["variant", *(f"{share} %" for share in SHARES)], lines)
+        found = [regrets(scores(rows, f"return_{share}"), FIXED) for share in SHARES]
+        lines.append([name, *(with_interval(one.mean(name, list(one.yardsticks))) for one in found)])
+    yield "\nmean regret of all envs had the run been stopped\n" + table(
+        ["variant", *(f"{share} %" for share in SHARES)], lines
+    )
 
 
 def draw(rows, path):
-    """Mean regret of every variant, after equal steps and after equal time."""
+    """Mean regret over all envs of the variants that ran on all, after equal steps and after equal time."""
     from matplotlib import pyplot
 
-    names = variants_of(rows)[::-1]
+    names = [name for name in (*FIXED, *CONTROLLERS) if name in variants_of(rows)][::-1]
     figure, axis = pyplot.subplots(figsize=(8, 0.42 * len(names) + 1.4), layout="constrained")
     for shift, (quantity, said) in enumerate(
         {"evaluation_return": "after equal steps", "return_equal_time": "after equal time"}.items()
     ):
         found = regrets(scores(rows, quantity), FIXED)
-        means = [found.mean(name) for name in names]
+        means = [found.mean(name, list(found.yardsticks)) for name in names]
         places = np.arange(len(names)) + 0.24 * (0.5 - shift)
         low, high = ([abs(getattr(mean, end) - mean.value) for mean in means] for end in ("low", "high"))
         axis.errorbar([mean.value for mean in means], places, xerr=(low, high), fmt="o", capsize=3, label=said)

@@ -658,12 +658,12 @@ def test_parts_of_ones_own_are_trained_resumed_and_evaluated(tmp_path, algorithm
     rows = read_rows(tmp_path / "run")
     # One step longer after each reading, and there is one in every second iteration.
     assert [row["next_horizon"] for row in rows] == [5 + number // 2 for number in range(1, len(rows) + 1)]
-    result = swell("resume", "run", "--steps", "1000", cwd=tmp_path)
+    result = swell("resume", "run", "--steps", "1000", "--trust", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     resumed = read_rows(tmp_path / "run")
     assert len(resumed) > len(rows)
     assert [row["next_horizon"] for row in resumed] == [5 + number // 2 for number in range(1, len(resumed) + 1)]
-    result = swell("evaluate", "run", "--episodes", 2, cwd=tmp_path)
+    result = swell("evaluate", "run", "--episodes", 2, "--trust", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "over 2 greedy episodes" in result.stdout
 

@@ -277,7 +277,7 @@ def test_a_corrupt_newest_checkpoint_is_moved_aside_and_the_one_before_is_used(t
     newest = max((directory / "checkpoints").glob("step-*"))
     flip_a_byte(newest / "state.safetensors")
     resume(directory)
-    assert newest.name in capsys.readouterr().out
+    assert newest.name in capsys.readouterr().err
     assert list((directory / "checkpoints").glob(f"bad-{newest.name}*"))
     assert same(outcome(directory), uninterrupted())
 

@@ -22,7 +22,7 @@ from swell.kernels.lanes import Lanes, make_lanes
 from swell.kernels.layers import Room
 from swell.kernels.models import CompiledPolicy, CompiledQNetwork, Part
 from swell.kernels.objectives import POLICY_LOSS, SUMS, Heads, Objective, PolicyRows, QRows
-from swell.learning.optimize import FlatAdam, StepTaken, require_finite, shuffled
+from swell.learning.optimize import FlatAdam, StepTaken, epoch_orders, require_finite
 from swell.learning.policy_batch import PolicyBatch
 from swell.types import Rollout
 
@@ -158,7 +158,8 @@ class FusedPasses:
 
     def run(self, indices: Tensor, minibatches: int, epochs: int, learner: CountsSteps) -> list[StepTaken]:
         """The steps of so many passes; one that is not finite stops the run before it reaches the weights."""
-        orders = shuffled(indices, minibatches, epochs, self._generator).numpy()
+        positions = epoch_orders(indices.shape[0], minibatches, epochs, self._generator)
+        orders = indices.numpy()[positions.numpy()]
         ends = ends_of(orders.shape[1], min(minibatches, orders.shape[1]))
         losses, norms = np.empty(epochs * len(ends)), np.empty(epochs * len(ends))
         taken = self._call(orders, ends, losses, norms)

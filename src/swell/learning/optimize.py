@@ -136,18 +136,17 @@ def shuffled_minibatches(indices: Tensor, minibatches: int, epochs: int, generat
     A single minibatch keeps their order, since it holds them all.
     """
     for _ in range(epochs):
-        (order,) = shuffled(indices, minibatches, 1, generator)
-        yield from order.tensor_split(min(minibatches, indices.shape[0]))
+        (order,) = epoch_orders(indices.shape[0], minibatches, 1, generator)
+        yield from indices[order.to(indices.device)].tensor_split(min(minibatches, indices.shape[0]))
 
 
-def shuffled(indices: Tensor, minibatches: int, epochs: int, generator: Generator) -> Tensor:
-    """[epochs, B] the indices in the order in which each epoch deals them out."""
-    if minibatches == 1:
-        return indices.repeat(epochs, 1)
-    orders = torch.empty((epochs, indices.shape[0]), dtype=torch.long)
-    for order in orders:
-        torch.randperm(order.shape[0], generator=generator, out=order)
-    return indices[orders.to(indices.device)]
+def epoch_orders(count: int, minibatches: int, epochs: int, generator: Generator) -> Tensor:
+    """[epochs, count] the positions of the indices in the order in which each epoch deals them out."""
+    orders = torch.arange(count).repeat(epochs, 1)
+    if minibatches > 1:
+        for order in orders:
+            torch.randperm(count, generator=generator, out=order)
+    return orders
 
 
 AddGradient = Callable[[Tensor, int], float]

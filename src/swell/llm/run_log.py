@@ -103,6 +103,8 @@ class RunLog(TrainerCallback):
         self._stop, self._checkpoints = stop, checkpoints
         self._due = Every(1)
         self._row_due = False
+        self._sealed: tuple[Path, int] | None = None
+        """The newest checkpoint's seal, and the completions that it was saved at."""
         self.stopped = False
         """Whether a signal ended the run, to whichever of its processes."""
         earlier = seal or {}
@@ -160,8 +162,11 @@ class RunLog(TrainerCallback):
             self.evaluation(metrics["eval_reward"], len(cast(Any, self._trainer).eval_dataset))
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if not self._writes:
-            return
+        if self._writes:
+            self._sealed = Path(args.output_dir) / f"checkpoint-{state.global_step}" / SEAL_NAME, self.completions
+            self._seal(self._sealed[0])
+
+    def _seal(self, path: Path) -> None:
         self._metrics.sync()
         self._evaluations.sync()
         seal = {
@@ -171,7 +176,7 @@ class RunLog(TrainerCallback):
             "wall_seconds": self._wall_seconds(),
             "logs": {"metrics": self._metrics.mark, "evaluations": self._evaluations.mark},
         }
-        write_json_atomic(Path(args.output_dir) / f"checkpoint-{state.global_step}" / SEAL_NAME, seal)
+        write_json_atomic(path, seal)
 
     # What a command calls.
 
@@ -181,6 +186,8 @@ class RunLog(TrainerCallback):
             row = {"completions": self.completions, "mean_reward": mean_reward, "problems": problems}
             self._evaluations.write(row)
             self._display.evaluation(row)
+            if self._sealed is not None and self._sealed[1] == self.completions:
+                self._seal(self._sealed[0])  # else a resumed run would take it for what came after the checkpoint
 
     def finish(self, status: str) -> dict[str, Any]:
         """Writes summary.json, and returns it with the directory."""

@@ -69,17 +69,22 @@ def dry_run(make_parts: Callable[[], tuple[Learner, Measurement]], observations:
 
 
 def made_up_rollout(observations: Tensor, actions: Tensor, recorded: Mapping[str, Tensor]) -> Rollout:
-    """A rollout without rewards and ends, in which each step is like the first."""
+    """A rollout without rewards and ends, in which each step is like the first.
+
+    One row is no transition, since leaving rows out takes copies that a rollout without such rows does not.
+    """
     horizon, num_envs = observations.shape[0] - 1, observations.shape[1]
     device = observations.device
     never = torch.zeros((horizon, num_envs), dtype=torch.bool, device=device)
+    valid = ~never
+    valid[-1, -1] = False
     return Rollout(
         observations=observations,
         actions=torch.stack([actions] * horizon),
         rewards=torch.zeros((horizon, num_envs), device=device),
         terminated=never,
         truncated=never.clone(),
-        valid=~never,
+        valid=valid,
         final_observations=observations[:0, 0],
         final_indices=torch.zeros(0, dtype=torch.long, device=device),
         recorded={name: torch.stack([row] * horizon) for name, row in recorded.items()},

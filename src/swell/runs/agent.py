@@ -30,7 +30,7 @@ from swell.runs.run_directory import typed
 from swell.runs.spaces import RunSpaces, restored_spaces, spaces_of
 from swell.runs.state_check import misfits_refused, require_alike
 from swell.runs.stored_run import sound_description
-from swell.runs.trust import require_trusted
+from swell.runs.trust import named_by_directory, require_trusted
 from swell.runs.watchdog import Watchdog
 from swell.types import Learner
 
@@ -127,7 +127,7 @@ def evaluate(
     require_evaluable(Path(directory), episodes, seed, video)
     policy = load_policy(directory, which, trust=trust)
     policy = replace(policy, config=with_maker(policy.config, make_env))
-    require_trusted(policy.config, directory, trust, ENV_OPTIONS)
+    require_trusted(policy.config, directory, trust, named_by_directory(ENV_OPTIONS, make_env))
     seed = derive_seed(policy.config.seed, "evaluation") if seed is None else seed
 
     def told(finished: int, steps: int) -> None:

@@ -40,7 +40,7 @@ from swell.runs.sealed import DamagedError, read_summary, write_sealed
 from swell.runs.spaces import stored_spaces
 from swell.runs.state_check import misfits_refused
 from swell.runs.stored_run import sound_description, stored_plan
-from swell.runs.trust import require_trusted
+from swell.runs.trust import CODE_OPTIONS, named_by_directory, require_trusted
 from swell.runs.watchdog import Watchdog
 from swell.runs.weights import take_weights
 from swell.types import most_rows
@@ -168,7 +168,7 @@ def resume(
     directory, quiet = Path(directory), quiet or not ranks.is_first()
     described = ranks.first_does(lambda: sound_description(directory, "env", warn, restore=True))
     stored = with_maker(stored_config(described, directory), make_env)
-    require_trusted(stored, directory, trust)
+    require_trusted(stored, directory, trust, named_by_directory(CODE_OPTIONS, make_env))
     config = changed_in_the_middle(stored, fields)
     ranks.first_does(lambda: ranks.own_share(config.num_envs, "num_envs"))
     summary = ranks.first_does(lambda: sound_summary(directory, warn))

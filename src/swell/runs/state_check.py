@@ -32,9 +32,10 @@ def misfits_refused(directory: str | Path, env_steps: int) -> Generator[None]:
 def require_alike(fresh: Any, loaded: Any, path: str = "") -> None:
     """A TypeError that names the first part of `loaded` that is of another kind than in a fresh state.
 
-    What is None in either, and what only one of them has, is left to whoever loads it.
+    What is None in either, or has no numbers yet in a fresh one, and what only one of them has, is left to whoever
+    loads it.
     """
-    if fresh is None or loaded is None:
+    if fresh is None or loaded is None or (isinstance(fresh, Tensor) and not fresh.numel()):
         return
     if _kind(fresh) != _kind(loaded):
         raise TypeError(f"{path} is of kind {_kind(loaded)}, not {_kind(fresh)}")

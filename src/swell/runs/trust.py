@@ -36,6 +36,11 @@ def require_trusted(
                     raise refusal(directory, option, name, fault)
 
 
+def named_by_directory(options: Sequence[str], make_env: object) -> list[str]:
+    """Of these options, those that a directory decides: an env that was handed in is its caller's own."""
+    return [option for option in options if option != "env" or make_env is None]
+
+
 def is_trusted(trust: bool) -> bool:
     return trust or os.environ.get(TRUST_VARIABLE) == "1"
 

@@ -17,7 +17,8 @@ from swell.bench.workers import process
 from swell.bench.workers.process import ATTEMPT, IN_USE, Ending, RunInUseError, attempt, carry_out, claim_of
 from swell.errors import DivergedError
 from swell.runs import driver, start as runs
-from swell.runs.run_directory import RunLock, read_json, write_json_atomic
+from swell.runs.run_directory import RunLock, read_json
+from swell.runs.sealed import write_sealed
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ def killed(directory, config, module, name, call):
 
 @pytest.mark.parametrize(
     ("module", "name", "call"),
-    [(runs, "build", 1), (runs, "write_json_atomic", 1), (driver.Run, "_log", 15), (driver.Run, "_summarise", 1)],
+    [(runs, "build", 1), (runs, "write_sealed", 1), (driver.Run, "_log", 15), (driver.Run, "_summarise", 1)],
 )
 def test_a_killed_run_is_begun_or_continued_and_ends_like_an_undisturbed_one(
     tmp_path, planned, undisturbed, module, name, call
@@ -185,10 +186,11 @@ def test_a_worker_whose_driver_is_gone_saves_and_stops(tmp_path, planned):
 def test_the_last_line_of_a_worker_says_why_it_failed(tmp_path, planned):
     directory = planned.directory(tmp_path)
     directory.mkdir(parents=True)
-    write_json_atomic(directory / "config.json", {"config": {"env": "CartPole-v1", "no_such_option": 1}})
+    config = {"env": "CartPole-v1", "no_such_option": 1}
+    write_sealed(directory / "config.json", {"config": config, "versions": {}, "threads": 1})
     process = start_worker(planned, tmp_path)
-    assert process.wait(60) == 2
-    assert "swell: unknown option no_such_option" in planned.log(tmp_path).read_text().splitlines()[-1]
+    assert process.wait(60) == 5
+    assert "unknown option no_such_option" in planned.log(tmp_path).read_text().splitlines()[-1]
 
 
 def test_a_request_that_is_none_is_refused():
