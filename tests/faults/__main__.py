@@ -20,6 +20,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import torch
+from kill import small_config
+
 from tests.faults import disks, flips, inputs, kills, signals, soak
 from tests.faults.page import render, write
 from tests.faults.record import Kind, Row, append_row, faults_in, read_rows
@@ -47,7 +49,7 @@ def main() -> None:
     workshop.directory.mkdir(parents=True, exist_ok=True)
     if {"disks", "soak"} & set(given.only):
         disks.begin_again_with_it(workshop)
-    prepare()
+    prepare(workshop)
     for name in given.only:
         if name == "soak":
             append_row(workshop.directory / "soak.csv", soak.soak(workshop, given.hours))
@@ -79,15 +81,19 @@ def state_of_the_sources() -> str:
     return digest.hexdigest()[:12]
 
 
-def prepare() -> None:
-    """What every command would do first, done once: kernels compiled, modules imported."""
+def prepare(workshop: Workshop) -> None:
+    """What every command would do first, done once: kernels compiled and loaded, modules imported."""
     from swell.kernels.factory import can_compile
     from swell.runs.compiling import compile_kernels
+    from swell.runs.start import run
 
     if can_compile():
         compile_kernels()
     for name in (*IMPORTED_BEFORE_FORKS, *(["torch.utils.tensorboard"] if find_spec("tensorboard") else [])):
         import_module(name)
+    for algorithm in ("pqn", "ppo"):
+        config = small_config("CartPole-v1", algorithm=algorithm, total_env_steps=500)
+        run(config, workshop.fresh("prepared") / "run", quiet=True)
 
 
 def carry_out(name: str, kind: Kind, path: Path, most: int | None) -> None:

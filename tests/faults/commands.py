@@ -31,9 +31,10 @@ class Ended:
 
     @property
     def line(self) -> str:
-        """The last line that a user reads."""
-        said = self.err.strip() or self.out.strip()
-        return said.splitlines()[-1] if said else ""
+        """The last line that a user reads; of the box that tyro draws around what it cannot parse, the first."""
+        lines = [line for line in (self.err.strip() or self.out.strip()).splitlines() if line.strip()]
+        boxed = [line.strip("│ ") for line in lines if line.startswith("│")]
+        return boxed[0] if boxed and lines[-1].startswith("╰") else lines[-1].strip() if lines else ""
 
     @property
     def has_traceback(self) -> bool:

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from tests.faults.cases import CASES
-from tests.faults.commands import Running, start
+from tests.faults.commands import Running, forked, start
 from tests.faults.record import Kind, Row
 from tests.faults.undisturbed import Workshop, go_on, judged, log_size
 
@@ -34,8 +34,7 @@ def attempt(workshop: Workshop, number: int) -> Row:
         if running.ended().exit_code == -signal.SIGKILL:
             moments.append(moment)
         orphans += running.left_behind()
-    last = start(go_on(case, directory), directory.parent)
-    ended = last.ended()
+    ended = forked(go_on(case, directory), directory.parent).ended()
     outcome, held = judged(workshop, case, directory, ended)
     if orphans:
         outcome, held = f"{outcome}, {len(orphans)} processes left behind", False
