@@ -21,7 +21,6 @@ from pathlib import Path
 
 import torch
 from kill import small_config
-
 from tests.faults import disks, flips, inputs, kills, signals, soak
 from tests.faults.page import render, write
 from tests.faults.record import Kind, Row, append_row, faults_in, read_rows

@@ -88,12 +88,10 @@ _ALL = (
 )
 CASES = {case.name: case for case in _ALL}
 
-DISKS = Case(
-    "ppo, a few rollouts",
-    "CartPole-v1",
-    {**POLICY, "algorithm": "ppo", "total_env_steps": 600, "checkpoint_every": 250, "evaluate_every": 500},
-)
+FEW = {"total_env_steps": 600, "checkpoint_every": 250, "evaluate_every": 500}
+FEW_ROLLOUTS = Case("ppo, a few rollouts", "CartPole-v1", {**POLICY, "algorithm": "ppo", **FEW})
 """So short that each of its writes can fail by turn."""
+SHORT_PQN = Case("pqn, short", "CartPole-v1", {**SHORT, "total_env_steps": 1500, "evaluate_every": 500})
 
 
 def soak(env_steps: int) -> Case:

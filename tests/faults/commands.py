@@ -109,10 +109,6 @@ def start(arguments: Sequence[Any], cwd: Path, **environment: str) -> Running:
     return Running(process.pid, out, err)
 
 
-def swell(arguments: Sequence[Any], cwd: Path, **environment: str) -> Ended:
-    return start(arguments, cwd, **environment).ended()
-
-
 def forked(
     arguments: Sequence[Any], cwd: Path, before: Callable[[], None] = lambda: None, **environment: str
 ) -> Running:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.faults.cases import DISKS
+from tests.faults.cases import FEW_ROLLOUTS
 from tests.faults.commands import Ended, forked
 from tests.faults.record import Kind, Row
 from tests.faults.undisturbed import Workshop, go_on, judged, train
@@ -37,12 +37,13 @@ COMMANDS = (
 
 
 def kind(workshop: Workshop) -> Kind:
-    """Each write of each command twice: only this one fails, or this one and all that follow."""
+    """Each write of each command twice: this one and all that follow fail, or only this one."""
+    writes = {command.name: some_of(command, writes_of(workshop, command)) for command in COMMANDS}
     plan = [
         (command, write, failing, what)
+        for failing in (FOR_EVER, 1)
         for command in COMMANDS
-        for write, what in some_of(command, writes_of(workshop, command))
-        for failing in (1, FOR_EVER)
+        for write, what in writes[command.name]
     ]
     return Kind(len(plan), lambda number: attempt(workshop, number, *plan[number]))
 
@@ -69,8 +70,8 @@ def outcome_of(workshop: Workshop, command: Command, directory: Path, ended: End
         return "a traceback on the way", False
     how = "went on" if ended.exit_code == 0 else "stopped in a line"
     if command.given != "whole":
-        again = forked(go_on(DISKS, directory / "run"), directory).ended()
-        words, held = judged(workshop, DISKS, directory / "run", again)
+        again = forked(go_on(FEW_ROLLOUTS, directory / "run"), directory).ended()
+        words, held = judged(workshop, FEW_ROLLOUTS, directory / "run", again)
         return f"{how}; resumed, {words}" if words != "did not go on" else f"{how}; resumed: {again.line}", held
     again = carried_out(workshop, command, directory)
     return f"{how}; again, it worked" if again.exit_code == 0 else f"{how}; again: {again.line}", again.exit_code == 0
@@ -79,8 +80,10 @@ def outcome_of(workshop: Workshop, command: Command, directory: Path, ended: End
 def carried_out(workshop: Workshop, command: Command, directory: Path, **full_disk: str) -> Ended:
     run = directory / "run"
     if command.given != "nothing" and not run.exists():
-        shutil.copytree(workshop.whole(DISKS) if command.given == "whole" else workshop.interrupted(DISKS), run)
-    words = [str(run) if word == "run" else word for word in command.words] or train(DISKS, run)
+        shutil.copytree(
+            workshop.whole(FEW_ROLLOUTS) if command.given == "whole" else workshop.interrupted(FEW_ROLLOUTS), run
+        )
+    words = [str(run) if word == "run" else word for word in command.words] or train(FEW_ROLLOUTS, run)
     where = {"FULL_DISK_UNDER": str(directory / command.under), "FULL_DISK_BUT": command.but}
     return forked(words, directory, **where, **full_disk).ended()
 

@@ -5,12 +5,11 @@ import shutil
 from pathlib import Path
 
 from kill import outcome, same
-from tests.faults.cases import CASES
+from tests.faults.cases import SHORT_PQN
 from tests.faults.commands import Ended, forked
 from tests.faults.record import Kind, Row
 from tests.faults.undisturbed import STATE, Workshop, judged
 
-CASE = CASES["pqn"]
 TRIES = 240
 EVALUATE = ("evaluate", "run", "--episodes", "3", "--seed", "1")
 REPORT = ("report", "run")
@@ -23,7 +22,7 @@ def kind(workshop: Workshop) -> Kind:
 def attempt(workshop: Workshop, number: int) -> Row:
     """Four in six are resumed; the others are finished runs that are scored or reported."""
     is_finished = number % 6 >= 4
-    made = workshop.whole(CASE) if is_finished else workshop.interrupted(CASE)
+    made = workshop.whole(SHORT_PQN) if is_finished else workshop.interrupted(SHORT_PQN)
     copy = workshop.fresh("flip") / "run"
     shutil.copytree(made, copy)
     drawn = random.Random(f"{workshop.seed} flip {number}")
@@ -65,7 +64,7 @@ def resumed(workshop: Workshop, directory: Path, name: str, ended: Ended) -> tup
     """Refused in a line, or the same end; logs may differ where it was said that they were lost."""
     if ended.is_told:
         return "refused in a line", True
-    words, held = judged(workshop, CASE, directory, ended)
+    words, held = judged(workshop, SHORT_PQN, directory, ended)
     said = (ended.out + ended.err).count(Path(name).name if "checkpoints" not in name else "moved to bad-")
     if held:
         return f"{'said so, ' if said else ''}bit-identical", True
@@ -75,7 +74,7 @@ def resumed(workshop: Workshop, directory: Path, name: str, ended: Ended) -> tup
 
 
 def is_same_state(workshop: Workshop, directory: Path) -> bool:
-    found, expected = outcome(directory), workshop.expected(CASE)
+    found, expected = outcome(directory), workshop.expected(SHORT_PQN)
     return all(same(found[part], expected[part]) for part in STATE)
 
 
@@ -90,7 +89,7 @@ def scored(workshop: Workshop, ended: Ended) -> tuple[str, bool]:
 
 def undamaged_score(workshop: Workshop) -> str:
     directory = workshop.fresh("scored")
-    shutil.copytree(workshop.whole(CASE), directory / "run")
+    shutil.copytree(workshop.whole(SHORT_PQN), directory / "run")
     return score_line(forked(EVALUATE, directory).ended())
 
 

@@ -13,13 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.faults.cases import CASES
+from tests.faults.cases import SHORT_PQN
 from tests.faults.commands import HUNG, Ended, forked
 from tests.faults.record import Kind, Row
 from tests.faults.undisturbed import Workshop
 
 TABLE = Path(__file__).with_name("inputs.txt")
-CASE = CASES["pqn"]
 PATIENCE = 90.0
 MEMORY = 12 * 2**30
 """Bytes of address space that a command gets, so that one which believes a wrong size does not fill the machine."""
@@ -133,7 +132,7 @@ def prepare(workshop: Workshop, given: str, directory: Path) -> None:
         (directory / "bad.toml").write_text('recipe = "classic"\nlearning_rate = "fast"\n')
         return
     is_finished = given.startswith("beside a finished run")
-    shutil.copytree(workshop.whole(CASE) if is_finished else workshop.interrupted(CASE), directory / "run")
+    shutil.copytree(workshop.whole(SHORT_PQN) if is_finished else workshop.interrupted(SHORT_PQN), directory / "run")
     if is_finished:
         return
     name, _, what = given.removeprefix("beside an interrupted run whose ").partition(" ")

@@ -1,4 +1,4 @@
-"""SIGKILL at random moments of `python -m swell`: each run is killed once to three times, then finished."""
+"""SIGKILL at random moments: each run is started by `python -m swell`, killed once to three times and then finished."""
 
 import random
 import signal
@@ -28,7 +28,8 @@ def attempt(workshop: Workshop, number: int) -> Row:
     whole_log = log_size(workshop.whole(case))
     moments, orphans = [], []
     for _ in range(drawn.choice(KILLS)):
-        running = start(go_on(case, directory), directory.parent)
+        has_begun = (directory / "config.json").exists()
+        running = (forked if has_begun else start)(go_on(case, directory), directory.parent)
         moment = wait_for_moment(running, directory, drawn, whole_log)
         running.send(signal.SIGKILL)
         if running.ended().exit_code == -signal.SIGKILL:

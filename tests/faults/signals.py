@@ -6,16 +6,16 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 
-from tests.faults.cases import CASES, Case
+from tests.faults.cases import CASES, SHORT_PQN, Case
 from tests.faults.commands import Ended, Running, forked, start
 from tests.faults.record import Kind, Row
 from tests.faults.undisturbed import Workshop, go_on, judged, log_size, train
 
-CASE, WITH_WORKERS = CASES["pqn"], CASES["pqn, worker processes"]
+WITH_WORKERS = CASES["pqn, worker processes"]
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,12 @@ class Phase:
 
 PHASES = (
     Phase("starting envs", "swell.runs.start:build"),
-    Phase("acting", "swell.collect.collector:Collector.collect", 20),
-    Phase("updating", "swell.algorithms.pqn:PQN.update", 20),
-    Phase("logging", "swell.runs.run_directory:JsonLines.write", 30),
+    Phase("acting", "swell.collect.collector:Collector.collect", 8),
+    Phase("updating", "swell.algorithms.pqn:PQN.update", 8),
+    Phase("logging", "swell.runs.run_directory:JsonLines.write", 10),
     Phase("saving: a file", "swell.runs.checkpoint:write_durably", 5),
     Phase("saving: the rename", "swell.runs.checkpoint:_publish", 2),
-    Phase("evaluating", "swell.algorithms.pqn:PQN.greedy_actions", 150),
+    Phase("evaluating", "swell.algorithms.pqn:PQN.greedy_actions", 12),
     Phase("writing the summary", "swell.runs.driver:Run._summarise"),
     Phase("restoring", "swell.runs.start:load_newest", 1, ("resume", "run", "--quiet"), "interrupted"),
     Phase(
@@ -45,20 +45,20 @@ PHASES = (
     ),
     Phase("swell report", "swell.report.write:render", 1, ("report", "run"), "whole"),
 )
-ENDING = {"SIGINT": 130, "SIGINT twice": 130, "SIGTERM": 143}
-"""Ctrl-C, impatience, and what a cluster sends: each with the exit code that shells know."""
+ENDING = ("SIGINT", "SIGINT twice", "SIGTERM")
+"""Ctrl-C, impatience, and what a cluster sends: a run saves first."""
 FATAL = ("SIGHUP", "SIGQUIT", "SIGABRT", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGXCPU")
 """The system ends the process at once, as it does with SIGKILL."""
 HARMLESS = ("SIGPIPE", "SIGXFSZ", "SIGCHLD", "SIGWINCH", "SIGURG", "SIGCONT", "SIGSTOP", "SIGTSTP", "SIGTTIN")
 """Ignored, or the process stands still until it is sent on."""
 SIGNALS = (*ENDING, *FATAL, *HARMLESS)
 OUTSIDE = (
-    ("importing", CASE, 0.05, 0.6, False),
+    ("importing", SHORT_PQN, 0.05, 0.6, False),
     ("training, only the first process is told", WITH_WORKERS, 0.2, 0.8, False),
     ("training, all processes are told as by a terminal", WITH_WORKERS, 0.2, 0.8, True),
 )
 """By a process of its own: in these the moment is drawn, by the clock or by the length of the log."""
-TRIES_OUTSIDE = 4
+TRIES_OUTSIDE = 3
 
 
 def kind(workshop: Workshop) -> Kind:
@@ -78,14 +78,16 @@ def at_a_call(workshop: Workshop, number: int, phase: Phase, name: str) -> Row:
     directory = workshop.fresh("signal")
     run = directory / "run"
     if phase.given != "nothing":
-        shutil.copytree(workshop.whole(CASE) if phase.given == "whole" else workshop.interrupted(CASE), run)
-    command = phase.command or train(CASE, run)
-    running = forked(command, directory, lambda: signal_at(phase, name))
-    return told(workshop, number, CASE, phase.words, name, run, running, phase.given == "whole")
+        shutil.copytree(workshop.whole(SHORT_PQN) if phase.given == "whole" else workshop.interrupted(SHORT_PQN), run)
+    command = phase.command or train(SHORT_PQN, run)
+    came = directory / "came"
+    running = forked(command, directory, lambda: signal_at(phase, name, came))
+    row = told(workshop, number, SHORT_PQN, phase.words, name, run, running, phase.given == "whole")
+    return row if came.exists() else replace(row, outcome="the signal never came", held=False)
 
 
-def signal_at(phase: Phase, name: str) -> None:
-    """Has the process send itself the signal right before that call."""
+def signal_at(phase: Phase, name: str, came: Path) -> None:
+    """Has the process send itself the signal right before that call, and leave a file that says so."""
     module, _, path = phase.target.partition(":")
     *owners, last = path.split(".")
     owner = import_module(module)
@@ -97,6 +99,7 @@ def signal_at(phase: Phase, name: str) -> None:
         nonlocal calls
         calls += 1
         if calls == phase.call:
+            came.touch()
             send(name, lambda number: os.kill(os.getpid(), number))
         return original(*arguments, **named)
 
@@ -137,9 +140,9 @@ def told(
     """The row of one signal: how the command ended, and what the next one made of the run."""
     ended = running.ended()
     orphans = running.left_behind()
-    how, held = how_it_ended(name, ended)
+    how, held = how_it_ended(words, name, ended)
     if not is_whole or not (run / "summary.json").exists():
-        ended_later = (forked if case == CASE else start)(go_on(case, run), run.parent).ended()
+        ended_later = (forked if case == SHORT_PQN else start)(go_on(case, run), run.parent).ended()
         later, is_same = judged(workshop, case, run, ended_later)
         how, held = f"{how}; resumed, {later}", held and is_same
     if orphans:
@@ -147,18 +150,18 @@ def told(
     return Row(number, words, name, ended.exit_code, ended.line, how, held)
 
 
-def how_it_ended(name: str, ended: Ended) -> tuple[str, bool]:
+def how_it_ended(phase: str, name: str, ended: Ended) -> tuple[str, bool]:
     if "Traceback" in ended.err:
         return "a traceback", False
-    allowed = codes(name)
+    allowed = codes(phase, name)
     if ended.exit_code not in allowed:
         return f"exit code {ended.exit_code}, not {' or '.join(map(str, allowed))}", False
     return {0: "went on to its end"}.get(ended.exit_code, "ended"), True
 
 
-def codes(name: str) -> Sequence[int]:
-    """A command that is over before it looks for the signal may end well."""
-    if name in ENDING:
-        return (ENDING[name], 0)
-    number = getattr(signal, name)
-    return (0,) if name in HARMLESS else (-number, 128 + number)
+def codes(phase: str, name: str) -> Sequence[int]:
+    """Killed by signal n, or ended with 128 + n: a shell shows both alike. Whoever is done anyway may end well."""
+    if name in HARMLESS:
+        return (0,)
+    number = getattr(signal, name.split()[0])
+    return (128 + number, -number, *([0] if name in ENDING and phase == "writing the summary" else []))

@@ -8,7 +8,7 @@ from typing import Any
 
 from kill import outcome, same
 from tests.faults.cases import Case
-from tests.faults.commands import Ended, start, swell
+from tests.faults.commands import Ended, forked
 
 from swell.runs.run_directory import read_json, read_jsonl
 
@@ -35,7 +35,7 @@ class Workshop:
         directory = self.directory / "whole" / _plain(case.name)
         if not (directory / "summary.json").exists():
             shutil.rmtree(directory, ignore_errors=True)
-            ended = swell(train(case, directory), self.fresh("cwd"))
+            ended = forked(train(case, directory), self.fresh("cwd")).ended()
             assert ended.exit_code == 0, f"{case.name}: {ended.err}"
         return directory
 
@@ -45,7 +45,7 @@ class Workshop:
         if not (directory / "summary.json").exists():
             shutil.rmtree(directory, ignore_errors=True)
             size = 0.6 * log_size(self.whole(case))
-            running = start(train(case, directory), self.fresh("cwd"))
+            running = forked(train(case, directory), self.fresh("cwd"))
             while log_size(directory) < size and not running.is_over():
                 pass
             running.send(15)
