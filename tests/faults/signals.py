@@ -34,7 +34,7 @@ PHASES = (
     Phase("starting envs", "swell.runs.start:build"),
     Phase("acting", "swell.collect.collector:Collector.collect", 8),
     Phase("updating", "swell.algorithms.pqn:PQN.update", 8),
-    Phase("logging", "swell.runs.run_directory:JsonLines.write", 10),
+    Phase("logging", "swell.runs.driver:JsonLines.write", 10),
     Phase("saving: a file", "swell.runs.checkpoint:write_durably", 5),
     Phase("saving: the rename", "swell.runs.checkpoint:_publish", 2),
     Phase("evaluating", "swell.algorithms.pqn:PQN.greedy_actions", 12),

@@ -6,11 +6,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kill import outcome, same
+from kill import outcome, read_jsonl, same
 from tests.faults.cases import Case
 from tests.faults.commands import Ended, forked
 
-from swell.runs.run_directory import read_json, read_jsonl
+from swell.runs.run_directory import read_json
 
 STATE = ("state",)
 """What of an outcome is no log."""
