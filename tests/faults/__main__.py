@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,7 +25,7 @@ from kill import small_config
 from tests.faults import disks, flips, inputs, kills, signals, soak
 from tests.faults.page import render, write
 from tests.faults.record import Kind, Row, append_row, faults_in, read_rows
-from tests.faults.undisturbed import Workshop
+from tests.faults.undisturbed import Workshop, without_places
 
 import swell
 
@@ -53,7 +54,7 @@ def main() -> None:
         if name == "soak":
             append_row(workshop.directory / "soak.csv", soak.soak(workshop, given.hours))
         else:
-            carry_out(name, KINDS[name](workshop), workshop.directory / f"{name}.csv", given.number)
+            carry_out(workshop, name, given.number)
     record = {name: read_rows(workshop.directory / f"{name}.csv") for name in (*KINDS, "soak")}
     print(render(record))
     if given.out:
@@ -95,12 +96,15 @@ def prepare(workshop: Workshop) -> None:
         run(config, workshop.fresh("prepared") / "run", quiet=True)
 
 
-def carry_out(name: str, kind: Kind, path: Path, most: int | None) -> None:
+def carry_out(workshop: Workshop, name: str, most: int | None) -> None:
+    """The next tries of a kind, as many as are asked for."""
+    kind, path = KINDS[name](workshop), workshop.directory / f"{name}.csv"
     done = {row.number for row in read_rows(path)}
     left = [number for number in range(kind.tries) if number not in done]
     started = time.monotonic()
     for nth, number in enumerate(left[:most], 1):
         row = kind.attempt(number)
+        row = replace(row, line=without_places(row.line, workshop))
         append_row(path, row)
         if not row.held or nth % 20 == 0:
             say(name, row, f"{len(done) + nth} of {kind.tries} after {time.monotonic() - started:.0f} s")

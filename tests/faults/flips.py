@@ -79,9 +79,11 @@ def is_same_state(workshop: Workshop, directory: Path) -> bool:
 
 
 def scored(workshop: Workshop, ended: Ended) -> tuple[str, bool]:
-    """The score of the undamaged run, or a refusal."""
+    """The score of the undamaged run, or that of the checkpoint before it, or a refusal."""
     if ended.is_told:
         return "refused in a line", True
+    if ended.exit_code == 0 and "using the checkpoint before it" in ended.err and not ended.has_traceback:
+        return "said so, score of the checkpoint before", True
     if ended.exit_code == 0 and not ended.has_traceback and score_line(ended) == undamaged_score(workshop):
         return "same score", True
     return "another score" if ended.exit_code == 0 else "did not end well", False

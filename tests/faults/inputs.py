@@ -60,8 +60,7 @@ def attempt(workshop: Workshop, number: int, given: Input) -> Row:
     before = sorted(directory.rglob("*"))
     ended = typed(given.command, directory)
     words, held = judged(given, ended, added(directory, before))
-    line = shown(ended.line, workshop, directory)
-    return Row(number, given.given, given.command, ended.exit_code, line, words, held)
+    return Row(number, given.given, given.command, ended.exit_code, ended.line, words, held)
 
 
 def judged(given: Input, ended: Ended, left: list[str]) -> tuple[str, bool]:
@@ -113,14 +112,6 @@ def typed(command: str, directory: Path) -> Ended:
 
 def limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-
-
-def shown(line: str, workshop: Workshop, directory: Path) -> str:
-    """Without what differs between machines and colours."""
-    line = re.sub(r"\x1b\[[0-9;]*m", "", line)
-    for path, name in ((directory, "."), (workshop.directory, "…"), (Path(sys.prefix), "…/.venv"), (Path.cwd(), "…")):
-        line = line.replace(str(path), name)
-    return line
 
 
 def prepare(workshop: Workshop, given: str, directory: Path) -> None:

@@ -1,6 +1,8 @@
 """Runs that nothing disturbed, made once, and whether a disturbed one ended as they did."""
 
+import re
 import shutil
+import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -54,6 +56,13 @@ class Workshop:
 
     def expected(self, case: Case) -> dict[str, Any]:
         return _outcome(self.whole(case))
+
+
+def without_places(line: str, workshop: Workshop) -> str:
+    """Without colours, and with the place of a try as `.`: the same on every machine."""
+    line = re.sub(r"\x1b\[[0-9;]*m", "", line)
+    line = re.sub(rf"{re.escape(str(workshop.directory))}/(\w+)", ".", line)
+    return line.replace(sys.prefix, "VENV")
 
 
 def train(case: Case, directory: Path) -> list[str]:
