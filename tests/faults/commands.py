@@ -38,7 +38,7 @@ class Ended:
 
     @property
     def has_traceback(self) -> bool:
-        return "Traceback" in self.err + self.out or "unexpected" in self.line or self.exit_code == HUNG
+        return "Traceback" in self.err + self.out or "swell: unexpected" in self.err or self.exit_code == HUNG
 
     @property
     def is_told(self) -> bool:

@@ -15,11 +15,14 @@ from pathlib import Path
 
 from tests.faults.cases import SHORT_PQN
 from tests.faults.commands import HUNG, Ended, forked
+from tests.faults.flips import resumed
 from tests.faults.record import Kind, Row
 from tests.faults.undisturbed import Workshop
 
 TABLE = Path(__file__).with_name("inputs.txt")
 PATIENCE = 90.0
+INTERRUPTED = "beside an interrupted run whose "
+CANARY = "was-imported"
 MEMORY = 12 * 2**30
 """Bytes of address space that a command gets, so that one which believes a wrong size does not fill the machine."""
 AS_A_FUNCTION = 'swell() {{ {python} -m swell "$@"; }}; export -f swell; {command}'
@@ -59,7 +62,13 @@ def attempt(workshop: Workshop, number: int, given: Input) -> Row:
     prepare(workshop, given.given, directory)
     before = sorted(directory.rglob("*"))
     ended = typed(given.command, directory)
-    words, held = judged(given, ended, added(directory, before))
+    left = added(directory, before)
+    if ended.exit_code == 0 and given.is_accepted and given.command.startswith("swell resume"):
+        words, held = resumed(workshop, directory / "run", given.given.removeprefix(INTERRUPTED).split()[0], ended)
+    else:
+        words, held = judged(given, ended, left)
+    if CANARY in left:
+        words, held = "ran code that the directory brought", False
     return Row(number, given.given, given.command, ended.exit_code, ended.line, words, held)
 
 
@@ -122,17 +131,33 @@ def prepare(workshop: Workshop, given: str, directory: Path) -> None:
         (directory / "folder").mkdir()
         (directory / "bad.toml").write_text('recipe = "classic"\nlearning_rate = "fast"\n')
         return
+    if "helpers.py" in given:
+        made_elsewhere(directory)
+        return
     is_finished = given.startswith("beside a finished run")
     shutil.copytree(workshop.whole(SHORT_PQN) if is_finished else workshop.interrupted(SHORT_PQN), directory / "run")
     if is_finished:
         return
-    name, _, what = given.removeprefix("beside an interrupted run whose ").partition(" ")
+    name, _, what = given.removeprefix(INTERRUPTED).partition(" ")
     if name in ("manifests", "tensors", "checkpoints") and what != "is missing" and what != "is a file":
         file = {"manifests": "MANIFEST.json", "tensors": "state.safetensors", "checkpoints": "state.json"}[name]
         for path in sorted((directory / "run" / "checkpoints").glob(f"step-*/{file}")):
             DAMAGES[what](path)
     else:
         DAMAGES[what](directory / "run" / name)
+
+
+def made_elsewhere(directory: Path) -> None:
+    """A run of an env that a module of its maker registers, and a module of that name that others may have put there."""
+    module = directory / "helpers.py"
+    module.write_text(
+        "import gymnasium\ngymnasium.register('Evil-v0', 'gymnasium.envs.classic_control.cartpole:CartPoleEnv')\n"
+    )
+    few = ("--steps", "500", "--num-envs", "4", "--evaluation-episodes", "1", "--out", "run")
+    ended = forked(["train", "helpers:Evil-v0", *few], directory).ended()
+    assert ended.exit_code == 0, ended.err
+    (directory / "run" / "summary.json").unlink()  # so that there is something to resume
+    module.write_text(f"open({str(directory / CANARY)!r}, 'w').close()\n")
 
 
 def replaced_by(data: bytes) -> Callable[[Path], None]:
@@ -170,11 +195,6 @@ def edited(**changes: object) -> Callable[[Path], None]:
     return edit
 
 
-def importing_helpers(path: Path) -> None:
-    edited(env="helpers:Evil-v0")(path)
-    (path.parents[1] / "helpers.py").write_text("open('was-run', 'w').close()\n")
-
-
 def damaged(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -195,7 +215,6 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
     "have 20 GB of zeros": made_huge,
     "is a hundred thousand brackets": replaced_by(b"[" * 100_000),
     "names another env": edited(env="Acrobot-v1"),
-    "names an env of the module helpers, and helpers.py is in this directory": importing_helpers,
     "has an unknown option": edited(learning_rat=1.0),
     "has num_envs as text": edited(num_envs="eight"),
     "are all damaged": damaged,
