@@ -148,7 +148,7 @@ def prepare(workshop: Workshop, given: str, directory: Path) -> None:
 
 
 def made_elsewhere(directory: Path) -> None:
-    """A run of an env that a module of its maker registers, and a module of that name that others may have put there."""
+    """A run of an env that a module of its maker registers, and a module of that name that somebody else put there."""
     module = directory / "helpers.py"
     module.write_text(
         "import gymnasium\ngymnasium.register('Evil-v0', 'gymnasium.envs.classic_control.cartpole:CartPoleEnv')\n"
