@@ -21,8 +21,8 @@ from benchmarks.study import kept, make_parser, prepare_results, table, values, 
 
 from swell import train
 from swell.presets import make_config
-from swell.runs.agent import greedy_returns
 from swell.runs.build import build
+from swell.runs.evaluation import greedy_episodes
 
 SENSITIVE_ENVS = ("MinAtar/Breakout-v1", "MinAtar/SpaceInvaders-v1", "MinAtar/Asterix-v1", "LunarLander-v3")
 RULES = ("count", "size")
@@ -75,7 +75,7 @@ def grow(parts, state, seed, total):
 
 def score(parts, config, number):
     seed = 7_000_000 + 1000 * config.seed + number
-    return float(np.mean(greedy_returns(parts.learner.greedy_actions, config, parts.device, EPISODES, seed)))
+    return float(np.mean(greedy_episodes(parts.learner.greedy_actions, config, parts.device, EPISODES, seed).returns))
 
 
 def sensitivity(rows):

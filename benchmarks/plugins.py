@@ -5,8 +5,9 @@
 
 `study` trains PPO of Stable-Baselines3 on CartPole with and without the callback, on five seeds, writes plugins.csv and
 plugins.png and prints the table of docs/plugins.md; rows that are in the CSV already are not made again. `cost` trains
-with a callback that measures at every update and changes nothing, and without it, in turns: the weights end the same,
-so the difference is the measuring. It is the processor time of the process that counts.
+with a callback that measures and changes nothing, as often as it does by default, and without it, in turns: the weights
+end the same, so the difference is the measuring. It is the processor time of the process that counts. On a busy machine
+even that is uneven, so the callback of SB3 is also timed by itself.
 """
 
 import argparse
@@ -115,11 +116,30 @@ def sb3_training(algorithm_name, **options):
 
     from swell.plugins.sb3 import MeasureBatchCallback
 
+    class Timed(MeasureBatchCallback):
+        seconds = 0.0
+
+        def _on_rollout_start(self):
+            started = time.process_time()
+            super()._on_rollout_start()
+            self.seconds += time.process_time() - started
+
+        def _on_rollout_end(self):
+            started = time.process_time()
+            super()._on_rollout_end()
+            self.seconds += time.process_time() - started
+
     algorithm = getattr(stable_baselines3, algorithm_name)
 
     def train(every):
         model = sb3_model(algorithm, 1, **options)
-        return lambda: model.learn(20_000, callback=MeasureBatchCallback(every=every, verbose=0) if every else None)
+        callback = None if every == NEVER else Timed(every=EVERY[every], verbose=0)
+
+        def run():
+            model.learn(20_000, callback=callback)
+            return callback and callback.seconds
+
+        return run
 
     return train
 
@@ -131,8 +151,15 @@ def tianshou_training():
 
     def train(every):
         algorithm, params = tianshou_ppo(seed=1)
-        trainer = MeasureTrainer(algorithm, params, every=every) if every else OnPolicyTrainer(algorithm, params)
-        return trainer.run
+        if every == NEVER:
+            trainer = OnPolicyTrainer(algorithm, params)
+        else:
+            trainer = MeasureTrainer(algorithm, params, every=EVERY[every])
+
+        def run():
+            trainer.run()
+
+        return run
 
     return train
 
@@ -171,31 +198,44 @@ def tianshou_ppo(seed):
     return algorithm, params
 
 
+NEVER, BY_DEFAULT, ALWAYS = "never", "by default", "of every update"
+EVERY = {BY_DEFAULT: None, ALWAYS: 1}
 TRAININGS = {
-    "SB3 PPO, 8 × 256": (lambda: sb3_training("PPO", n_steps=256), (1,)),
-    "SB3 A2C, 8 × 5": (lambda: sb3_training("A2C"), (1, 10)),
-    "Tianshou PPO, 8 × 256": (tianshou_training, (1,)),
+    "SB3 PPO, 8 × 256": (lambda: sb3_training("PPO", n_steps=256), (BY_DEFAULT,)),
+    "SB3 A2C, 8 × 5": (lambda: sb3_training("A2C"), (BY_DEFAULT, ALWAYS)),
+    "Tianshou PPO, 8 × 256": (tianshou_training, (BY_DEFAULT,)),
 }
 
 
-def cost(turns):
+def cost(turns, names):
     lines = []
     for name, (make, intervals) in TRAININGS.items():
+        if not name.startswith(tuple(names)):
+            continue
         training = make()
-        seconds = {every: [] for every in (None, *intervals)}
+        seconds = {every: [] for every in (NEVER, *intervals)}
+        shares = {every: [] for every in intervals}
         for turn in range(turns):
             for every in list(seconds)[:: 1 if turn % 2 else -1]:
                 run = training(every)
                 started = time.process_time()
-                run()
+                inside = run()
                 seconds[every].append(time.process_time() - started)
-        plain = seconds.pop(None)
+                if inside is not None:
+                    shares[every].append(inside / (seconds[every][-1] - inside))
+        plain = seconds.pop(NEVER)
         for every, found in seconds.items():
             ratios = [one / other - 1 for one, other in zip(found, plain, strict=True)]
             shown = [f"{statistics.median(plain):.2f} s", f"{100 * statistics.median(ratios):+.1f} %"]
-            lines.append([name, every, *shown, f"{100 * min(ratios):+.1f} to {100 * max(ratios):+.1f} %"])
+            turn_range = f"{100 * min(ratios):+.1f} to {100 * max(ratios):+.1f} %"
+            own = f"{100 * statistics.median(shares[every]):.1f} %" if shares[every] else "–"
+            lines.append([name, every, *shown, turn_range, own])
     print(processor(), f"{turns} turns", sep=", ")
-    print(table(["training", "every", "without", "with: median of the ratios", "all turns"], lines))
+    print(
+        table(
+            ["training", "a reading", "without", "with: median of the ratios", "all turns", "by its own clock"], lines
+        )
+    )
 
 
 def processor():
@@ -210,9 +250,10 @@ def main():
     parser.add_argument("--steps", type=int, default=STEPS, help="study: env steps of each run")
     parser.add_argument("--results", type=Path, default=Path("runs/plugins"), help="study: where CSV and picture go")
     parser.add_argument("--turns", type=int, default=9, help="cost: trainings of each kind")
+    parser.add_argument("--only", nargs="+", default=[""], help="cost: trainings that begin so, such as 'SB3 A2C'")
     given = parser.parse_args()
     if given.verb == "cost":
-        return cost(given.turns)
+        return cost(given.turns, given.only)
     rows = kept(given.results / "plugins.csv", study_rows, given.seeds, given.steps)
     return report(rows, given.results / "plugins.png")
 

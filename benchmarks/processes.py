@@ -1,6 +1,7 @@
 """How fast one run is when several processes of this machine share it, and how long they take to add up a gradient.
 
     python -m benchmarks.processes --results docs/results
+    python -m benchmarks.processes --only atari --sides 1x1 1x2 2x1 --rounds 5 --iterations 8
 
 Trains the same run with other numbers of processes and threads, in turns, each round backwards from the last, and
 times all-reduces through gloo. Writes processes.csv, a row a measurement, and prints the table of docs/scaling.md.
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from benchmarks.study import read_csv, read_metrics, table, values, write_csv
 
 SIDES = {"1 × 1": (1, 1), "1 × 2": (1, 2), "2 × 1": (2, 1), "4 × 1": (4, 1)}
 """Processes and the threads of each."""
+SIDES_TYPED = {side.replace(" × ", "x"): side for side in SIDES}
 MESSAGE_FLOATS = (1, 10_000, 100_000, 1_700_000)
 MESSAGE_GROUPS = (2, 4)
 PARTS = ("act", "env", "update")
@@ -70,7 +72,8 @@ WORKLOADS = {
     ),
     "CartPole, ppo": Workload("CartPole-v1", "ppo", num_envs=8, horizon=128, iterations=12, minibatches=8),
 }
-
+ONLY = {"messages": None, **{name.split()[0].lower(): name for name in WORKLOADS}}
+"""What is measured, as one types it."""
 
 COLUMNS = (
     *("kind", "workload", "processes", "threads", "round", "floats", "batch", "minibatch", "gradient_steps"),
@@ -78,15 +81,15 @@ COLUMNS = (
 )
 
 
-def measure(rounds, names):
+def measure(rounds, workloads, sides, with_messages):
     """Rows, as they are measured."""
-    weights = {name: count_weights(WORKLOADS[name]) for name in names}
+    weights = {name: count_weights(workload) for name, workload in workloads.items()}
     for turn in rounds:
-        for processes in MESSAGE_GROUPS:
+        for processes in MESSAGE_GROUPS if with_messages else ():
             yield from ({**row, "round": turn + 1} for row in time_messages(processes))
-        for name in names:
-            for side in list(SIDES)[:: -1 if turn % 2 else 1]:
-                row = train(WORKLOADS[name], *SIDES[side])
+        for name, workload in workloads.items():
+            for side in sides[:: -1 if turn % 2 else 1]:
+                row = train(workload, *SIDES[side])
                 print(f"round {turn + 1}, {name}, {side}: {row['steps_per_second']:,.0f} steps/s", flush=True)
                 yield {"workload": name, "floats": weights[name], "round": turn + 1, **row}
 
@@ -176,17 +179,19 @@ def report(rows):
     lines = []
     for workload in dict.fromkeys(row["workload"] for row in rows if row["kind"] == "training"):
         found = rates(rows, workload)
-        ratio = found["2 × 1"] / max(found["1 × 1"], found["1 × 2"])
-        cells = [f"{found[side]:,.0f}" if side in found else "–" for side in SIDES]
-        lines.append([workload, *cells, f"{ratio:.2f}"])
-    print(table(["env steps/s", *SIDES, "2 × 1 over the better of one process"], lines))
+        alone = [found[side] for side in ("1 × 1", "1 × 2") if side in found]
+        ratio = f"{found['2 × 1'] / max(alone):.2f}" if alone and "2 × 1" in found else "–"
+        lines.append([workload, *(f"{found[side]:,.0f}" if side in found else "–" for side in SIDES), ratio])
+    if lines:
+        print(table(["env steps/s", *SIDES, "2 × 1 over the better of one process"], lines))
     lines = []
-    for processes in MESSAGE_GROUPS:
+    for processes in sorted({row["processes"] for row in rows if row["kind"] == "all-reduce"}):
         known = [
             values(rows, "seconds", kind="all-reduce", processes=processes, floats=size) for size in MESSAGE_FLOATS
         ]
         lines.append([processes, *(f"{1000 * statistics.median(seconds):.2f}" for seconds in known)])
-    print(table(["all-reduce, ms", *(f"{size:,}" for size in MESSAGE_FLOATS)], lines))
+    if lines:
+        print(table(["all-reduce, ms", *(f"{size:,}" for size in MESSAGE_FLOATS)], lines))
     loads = [row["load"] for row in rows]
     rounds = max(row["round"] for row in rows)
     print(f"\n{rows[0]['cpu']}; {rounds} rounds; load {min(loads):.1f} to {max(loads):.1f}, our processes included")
@@ -195,7 +200,11 @@ def report(rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3, help="turns of each side")
-    parser.add_argument("--only", nargs="+", choices=WORKLOADS, default=list(WORKLOADS), help="runs to measure")
+    parser.add_argument("--only", nargs="+", choices=ONLY, default=list(ONLY), help="what to measure")
+    parser.add_argument(
+        "--sides", nargs="+", choices=SIDES_TYPED, default=list(SIDES_TYPED), help="processes x threads of each"
+    )
+    parser.add_argument("--iterations", type=int, help="of each run; the first is not timed")
     parser.add_argument(
         "--results", type=Path, default=Path("runs/processes"), help="where the CSV goes; rounds in it stay"
     )
@@ -206,7 +215,10 @@ def main():
         os.makedirs(given.results, exist_ok=True)
         machine, rows = describe_machine()["CPU"], read_csv(path) if path.exists() else []
         done = max((row["round"] for row in rows), default=0)
-        for row in measure(range(done, done + given.rounds), given.only):
+        changes = {"iterations": given.iterations} if given.iterations else {}
+        workloads = {name: replace(WORKLOADS[name], **changes) for name in map(ONLY.get, given.only) if name}
+        sides = [SIDES_TYPED[side] for side in given.sides]
+        for row in measure(range(done, done + given.rounds), workloads, sides, "messages" in given.only):
             rows.append({column: {**row, "cpu": machine}.get(column) for column in COLUMNS})
             write_csv(rows, path)  # what is measured stays if the next run is stopped
     report(read_csv(path))

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from .machine import describe_machine
 from .record import Measured, goes, newest, read_record, write_record
-from .rows import Rounds, horizon_rows, measure_rows, memory_rows, start_rows, workload_rows
+from .rows import Rounds, horizon_rows, measure_rows, memory_rows, rank_rows, start_rows, workload_rows
 from .table import Result, Skipped, insert, render
 from .turns import SideFailedError
 from .workloads import OTHER_ROWS, WORKLOADS
@@ -28,6 +28,7 @@ ROWS: dict[str, Callable[[Rounds], Iterator[Result]]] = {
     "measure": measure_rows,
     "memory": memory_rows,
     "start": start_rows,
+    "ranks": rank_rows,
 }
 NAMES = (*WORKLOADS, *OTHER_ROWS)
 

@@ -7,8 +7,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from benchmarks.processes import typical_iteration
+from benchmarks.study import read_metrics
 
 from .sides import Block
 from .turns import SideFailedError
@@ -16,6 +20,10 @@ from .workloads import Workload
 
 SWELL = Path(sys.executable).parent / "swell"
 KIBIBYTE, GIGABYTE = 1024, 1e9
+ITERATIONS = 150
+"""Of a whole run that is timed by its usual one."""
+ONE_PROCESS = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1", "-m", "swell")
+"""`swell` as the only process of torchrun."""
 
 
 class Beside:
@@ -54,6 +62,29 @@ class Beside:
             train_seconds(self._workload, 2 * config.num_envs * config.horizon)
             self._has_warmed_up = True
         return train_seconds(self._workload, steps)
+
+    def close(self) -> None: ...
+
+
+class WholeRun:
+    """Our whole command, one run a block, by the name under which it is started; its rate is that of its usual
+    iteration, without start-up."""
+
+    pace = 1.0
+
+    def __init__(self, workload: Workload, label: str, launched_by: Sequence[str] = (str(SWELL),)) -> None:
+        self.label = label
+        self._workload = workload
+        self._launched_by = launched_by
+
+    def block(self, seconds: float) -> Block:
+        """Takes as long as ITERATIONS do, whatever `seconds` says."""
+        config = self._workload.config()
+        _, *words = train_command(self._workload, ITERATIONS * config.num_envs * config.horizon)
+        with tempfile.TemporaryDirectory() as directory:
+            run_seconds([*self._launched_by, *words, "--out", f"{directory}/run"])
+            usual = typical_iteration(read_metrics(f"{directory}/run"))
+        return Block(usual["batch"], usual["seconds"])
 
     def close(self) -> None: ...
 

@@ -11,7 +11,7 @@ from swell.config.run_config import RunConfig
 from swell.errors import ConfigError
 from swell.presets import make_config
 
-from .commands import SWELL, Beside, peak_memory, run_seconds
+from .commands import ONE_PROCESS, SWELL, Beside, WholeRun, peak_memory, run_seconds
 from .limits import EnvsAlone, MatrixProducts, flops_per_step
 from .machine import load
 from .sides import CORES, Block, Ours, PlainPQN, Side
@@ -235,6 +235,19 @@ def memory_rows(rounds: Rounds) -> Iterator[Result]:
     peak = peak_memory(workload, steps, horizon=MEMORY_HORIZON, norm_over="channels")
     what = f"peak resident, Atari Breakout, {num_envs} envs × {MEMORY_HORIZON}, base network"
     yield Figure("memory", what, [peak], "gigabytes", Bar("at most", 1.5), (before, load()))
+
+
+def rank_rows(rounds: Rounds) -> Iterator[Result]:
+    """The only process of torchrun beside none: what several processes tell each other must cost one nothing.
+
+    On the workload whose iterations are the shortest, so that whatever is done in each of them shows.
+    """
+    workload, before = WORKLOADS["cartpole-pqn"], load()
+    launched, plain = WholeRun(workload, "under torchrun", ONE_PROCESS), WholeRun(workload, "swell train")
+    blocks = take_turns([launched, plain], rounds.blocks, rounds.seconds, rounds.say)
+    label, bar = "the one process of torchrun", Bar("at least", 0.98)
+    rates = _rates(blocks[launched.label]), _rates(blocks[plain.label])
+    yield Comparison(workload.name, label, rates[0], plain.label, rates[1], "steps/s", bar, (before, load()))
 
 
 def start_rows(rounds: Rounds) -> Iterator[Result]:

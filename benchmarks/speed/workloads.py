@@ -154,7 +154,7 @@ WORKLOADS = {
     )
 }
 
-OTHER_ROWS = ("horizon", "measure", "memory", "start")
+OTHER_ROWS = ("horizon", "measure", "memory", "start", "ranks")
 """Rows about ourselves alone."""
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, NoReturn, Union
 import tyro
 
 from swell.bench.command import Bench, bench
+from swell.config.imports import find_own_modules
 from swell.config.options import GROUPS, Option, options, sentences
 from swell.config.own_envs import is_assignment, kwargs_of
 from swell.config.run_config import RunConfig, require_read
@@ -36,8 +37,8 @@ class Train:
     new: bool = False
     """Take the next free name (…-2, …-3) where the run directory is in use."""
     processes: int = 1
-    """Processes of this machine that share the run, each with a part of the envs; under torchrun it says how many. Pays
-    for images, see docs/processes.md."""
+    """Processes of this machine that share the run, each with a part of the envs; under torchrun it says how many.
+    Small networks are slower with more than one: docs/processes.md."""
     on: Literal["local", "ray"] = "local"
     """Where the processes run: on this machine, or on a Ray cluster that shares the run directory."""
     workers: int = 2
@@ -68,6 +69,8 @@ class Resume:
     """Options to change from now on, as `learning_rate=1e-4 epochs=4`; docs/configuration.md says which can be."""
     processes: int = 1
     """Processes of this machine that share the run; with another number than before, unfinished episodes start anew."""
+    trust: bool = False
+    """Import what the directory names, whoever made it: envs and parts that are of no installed package."""
     quiet: bool = False
     """Print only the report at the end."""
     debug: bool = False
@@ -90,6 +93,8 @@ class Evaluate:
     """Also film one episode into this file (.mp4 or .gif)."""
     render: bool = False
     """First play one episode in the env's own window."""
+    trust: bool = False
+    """Import what the directory names, whoever made it: envs and networks that are of no installed package."""
     debug: bool = False
     """Show the traceback of an error."""
 
@@ -106,6 +111,8 @@ class Export:
     """Where to write; by default export/<format> in the run directory."""
     checkpoint: Literal["newest", "best"] = "newest"
     """Which weights to take."""
+    trust: bool = False
+    """Import what the directory names, whoever made it: a network that is of no installed package."""
     debug: bool = False
     """Show the traceback of an error."""
 
@@ -150,7 +157,7 @@ NO_ENV = "ENV"
 def main() -> None:
     """Runs one command; every failure ends in one line and its exit code."""
     arguments = sys.argv[1:]
-    sys.path.append(os.getcwd())  # so that `module:Env-v0` finds the user's own module
+    find_own_modules()
     try:
         if arguments[:1] == ["llm"]:
             language_models(arguments[1:])
@@ -281,13 +288,13 @@ def train_or_resume(command: Train | Resume) -> None:
     elif isinstance(command, Resume) and command.processes > 1:
         if command.set:
             raise ConfigError(f"set is for one process, got --processes {command.processes}; resume once without it")
-        summary = launch.resume_in_processes(command.directory, command.steps, command.quiet, command.processes)
+        how = (command.steps, command.quiet, command.processes, command.trust)
+        summary = launch.resume_in_processes(command.directory, *how)
     else:
         with ranks.join():
             if isinstance(command, Resume):
-                summary = resume(
-                    command.directory, total_env_steps=command.steps, quiet=command.quiet, **_changes(command)
-                )
+                how = {"total_env_steps": command.steps, "quiet": command.quiet, "trust": command.trust}
+                summary = resume(command.directory, **how, **_changes(command))
             elif ranks.is_launched():
                 summary = begin_or_continue(command.config, command.out, quiet=command.quiet)
             else:
@@ -321,16 +328,16 @@ def _changes(command: Resume) -> dict[str, Any]:
 
 
 def evaluate(command: Evaluate) -> None:
-    from swell.display.starting import counting_envs
     from swell.runs import agent  # imports torch
 
-    with counting_envs():
-        how = (command.episodes, command.checkpoint, command.seed, command.video)
-        row = agent.evaluate(command.directory, *how, render=command.render)
+    how = (command.episodes, command.checkpoint, command.seed, command.video)
+    row = agent.evaluate(command.directory, *how, render=command.render, quiet=False, trust=command.trust)
     print(
         f"return {row['mean_return']:.2f} ± {row['std_return']:.2f} over {row['episodes']} greedy episodes "
         f"(min {min(row['returns']):g}, max {max(row['returns']):g}), weights of env step {row['env_steps']:,}"
     )
+    if row["cut_episodes"]:
+        print(f"{row['cut_episodes']} of them did not end and were cut off; max_evaluation_steps of the run says where")
     if command.video is not None:
         print(f"video: {command.video}")
 
@@ -338,32 +345,36 @@ def evaluate(command: Evaluate) -> None:
 def export(command: Export) -> None:
     from swell.runs.export import CARD, CHECKED, export as export_policy  # imports torch
 
-    path = export_policy(command.directory, command.format, command.out, command.checkpoint)
+    path = export_policy(command.directory, command.format, command.out, command.checkpoint, command.trust)
     print(f"{path}: does what the policy does on {CHECKED:,} observations; {path.parent / CARD} says what it is")
 
 
 def _report(summary: dict[str, Any]) -> str:
     from swell.display.words import summary_report
-    from swell.runs.run_directory import read_description, read_jsonl
+    from swell.runs.description import read_description
+    from swell.runs.logs import read_jsonl
+    from swell.runs.trust import code_named_by
 
     directory = summary["directory"]
     rows = read_jsonl(Path(directory) / "metrics.jsonl")
     # What was planned: the very last rollout is cut to the run's total.
     horizons = [row["horizon"] for row in rows[:1]] + [row["next_horizon"] for row in rows[:-1]]
-    total = read_description(Path(directory))["config"]["total_env_steps"]
+    config = read_description(Path(directory))["config"]
+    total = config["total_env_steps"]
     longer = total if summary["env_steps"] < total else 2 * total
-    return summary_report(summary, horizons, next_commands(directory, longer))
+    return summary_report(summary, horizons, next_commands(directory, longer, bool(code_named_by(config))))
 
 
-def next_commands(directory: str, longer: int) -> list[str]:
+def next_commands(directory: str, longer: int, names_code: bool = False) -> list[str]:
     """What one might try now: with what is installed, and by a path where `swell` itself is not found."""
     swell = "swell" if shutil.which("swell") else sys.argv[0]
     video = f" --video {Path(directory) / 'agent.mp4'}" if find_spec("imageio") else ""
     other = "MinAtar/Breakout-v1" if find_spec("minatar") else "Acrobot-v1"
+    trust = " --trust" if names_code else ""
     return [
-        f"{swell} evaluate {directory}{video}",
+        f"{swell} evaluate {directory}{video}{trust}",
         f"{swell} report {directory}",
-        f"{swell} resume {directory} --steps {longer}",
+        f"{swell} resume {directory} --steps {longer}{trust}",
         f"{swell} train {other}",
         f"{swell} presets",
     ]

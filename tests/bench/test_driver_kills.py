@@ -16,7 +16,8 @@ from small_bench import WITH_CONTROLS, result, small_plan
 
 from swell.bench.status import attempts, is_held, read_states
 from swell.bench.workers.process import carry_out
-from swell.runs.run_directory import read_json, read_jsonl
+from swell.runs.logs import read_jsonl
+from swell.runs.run_directory import read_json
 
 DRIVER = """
 import sys

@@ -1,5 +1,6 @@
 """The arithmetic of `make bench`, and that its sides do the same work; nothing here is timed."""
 
+import json
 import sys
 import time
 from dataclasses import fields, replace
@@ -13,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # for benchmarks
 
 from benchmarks.plain_pqn import SETTINGS, make_network
 from benchmarks.speed.__main__ import arguments, report, surviving, write
-from benchmarks.speed.commands import Beside, told, train_command
+from benchmarks.speed.commands import ONE_PROCESS, SWELL, Beside, WholeRun, told, train_command
 from benchmarks.speed.limits import flops_per_step
 from benchmarks.speed.record import Measured, goes, read_record, write_record
 from benchmarks.speed.rows import OURS, Rounds, our_configs, time_split, workload_rows
@@ -231,6 +232,29 @@ def test_our_whole_command_is_run_once_before_it_is_timed(monkeypatch):
     side = Beside(WORKLOADS["cartpole-pqn"], "Peer", f"printf '{told}\n'")
     assert [side.block(1.0).details["our_wall_seconds"] for _ in range(2)] == [5.0, 5.0]
     assert asked == [2 * 32 * 64, 6000, 6000]
+
+
+@pytest.mark.parametrize("launcher", [None, ONE_PROCESS])
+def test_a_whole_run_is_rated_by_its_usual_iteration_whoever_starts_it(monkeypatch, launcher):
+    asked = []
+
+    def run(command):
+        asked.append(command)
+        directory = Path(command[-1])
+        directory.mkdir()
+        parts = dict.fromkeys(("seconds_act", "seconds_env", "seconds_update"), 0.0)
+        shared = {"horizon": 64, "batch_size": 2048, "minibatch_size": 128, "gradient_steps": 0, **parts}
+        rows = [{**shared, "steps_per_second": rate} for rate in (9, 1024, 1024, 5)]  # the first compiles, one is slow
+        (directory / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+    monkeypatch.setattr("benchmarks.speed.commands.run_seconds", run)
+    side = WholeRun(WORKLOADS["cartpole-pqn"], "some", *([launcher] if launcher else []))
+    assert side.block(1.0).rate == pytest.approx(1024)
+    [command] = asked
+    start = len(launcher) if launcher else 1
+    assert tuple(command[:start]) == (launcher or (str(SWELL),))
+    request = parse(command[start:])
+    assert request.config == WORKLOADS["cartpole-pqn"].config(evaluation_episodes=0, total_env_steps=150 * 32 * 64)
 
 
 def test_what_is_neither_envs_nor_acting_is_the_update():

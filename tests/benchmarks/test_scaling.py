@@ -8,7 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # for benchmarks
 
-from benchmarks.processes import WORKLOADS, typical_iteration
+from benchmarks.processes import WORKLOADS, report, typical_iteration
 from benchmarks.scaling import (
     Cost,
     Link,
@@ -150,3 +150,14 @@ def test_a_command_trains_what_the_config_says(name):
     request = parse(workload.command(2, 1, "somewhere")[3:])
     assert request.processes == 2
     assert request.config == replace(workload.config(), threads=2)
+
+
+def test_rows_of_one_workload_and_some_sides_are_reported_without_the_others(capsys):
+    machine = {"load": 0.5, "cpu": "some", "round": 1}
+    rows = [
+        {"kind": "training", "workload": "some", "processes": processes, "threads": 1, "steps_per_second": 100.0}
+        for processes in (1, 2)
+    ]
+    rows[1]["steps_per_second"] = 150.0
+    report([{**row, **machine} for row in rows])
+    assert "| some | 100 | – | 150 | – | 1.50 |" in capsys.readouterr().out

@@ -158,17 +158,45 @@ def test_learners_see_rows_in_memory_order_whatever_the_envs_return():
     Collector(Transposed(5), 10, CPU).collect(Careful(), 5, FOREVER)
 
 
+def no_action(observations):
+    return torch.zeros(observations.shape[0])
+
+
 @pytest.mark.parametrize("episodes", [1, 2, 5, 9])
 def test_every_env_plays_its_share_so_that_short_episodes_are_not_favoured(episodes):
     envs = ScriptedEnvs(num_envs=2)
-    returns = play_episodes(lambda observations: torch.zeros(observations.shape[0]), envs, episodes, CPU)
-    assert len(returns) == episodes
+    returns, cut = play_episodes(no_action, envs, episodes, CPU)
+    assert (len(returns), cut) == (episodes, 0)
     assert sorted(returns) == sorted([6.0] * ((episodes + 1) // 2) + [10.0] * (episodes // 2))
 
 
 def test_no_env_plays_for_another():
-    returns = play_episodes(lambda observations: torch.zeros(observations.shape[0]), ScriptedEnvs(num_envs=5), 5, CPU)
+    returns = play_episodes(no_action, ScriptedEnvs(num_envs=5), 5, CPU).returns
     assert sorted(returns) == [6.0, 10.0, 15.0, 21.0, 28.0]
+
+
+def test_an_episode_that_is_too_long_is_cut_off_and_counted_as_it_stands():
+    envs = ScriptedEnvs(num_envs=3)  # whose episodes have 3, 4 and 5 steps
+    assert play_episodes(no_action, envs, 3, CPU, longest=4) == ([6.0, 10.0, 10.0], 1)
+    assert len(envs.actions_seen) == 4
+
+
+def test_an_env_whose_episode_was_cut_off_plays_no_more():
+    returns, cut = play_episodes(no_action, ScriptedEnvs(num_envs=2), 6, CPU, longest=3)
+    assert (sorted(returns), cut) == ([6.0, 6.0, 6.0, 6.0], 1)
+
+
+def test_who_hears_of_the_episodes_may_end_them():
+    heard = []
+
+    def told(finished, steps):
+        heard.append((finished, steps))
+        if steps == 5:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        play_episodes(no_action, ScriptedEnvs(num_envs=2), 100, CPU, told=told)
+    assert heard == [(0, 1), (0, 2), (1, 3), (2, 4), (2, 5)]
 
 
 def test_buffers_are_not_allocated_again():

@@ -1,6 +1,8 @@
 """The picture that rows add up to, sparklines, and TensorBoard's curves."""
 
 import math
+import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -150,3 +152,19 @@ def test_a_folder_that_disappears_costs_the_curves_and_not_the_run(tmp_path):
         sink.write({"env_steps": 2, "loss": 0.5})
     sink.write({"env_steps": 3, "loss": 0.5})
     sink.close()
+
+
+@pytest.mark.filterwarnings("ignore:TensorBoard stops here")
+def test_a_deleted_folder_has_tensorboards_thread_print_nothing_and_others_are_heard(tmp_path, monkeypatch):
+    pytest.importorskip("tensorboard")
+    heard: list[str] = []
+    monkeypatch.setattr("threading.excepthook", lambda failure: heard.append(str(failure.exc_value)))
+    sink = TensorBoardSink(tmp_path / "curves")
+    shutil.rmtree(tmp_path / "curves")
+    for step in range(100):
+        sink.write({"env_steps": step, "loss": 1.0})
+    other = threading.Thread(target=lambda: int("no number"))
+    other.start()
+    other.join()
+    sink.close()
+    assert len(heard) == 1 and "no number" in heard[0]

@@ -5,8 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from swell.display.console import PlainLines, Quiet
-from swell.display.starting import Countdown, counting_envs, show_evaluation, show_starting
+from swell.display.starting import Countdown, counting_envs, show_starting
 from swell.envs.starting import tell
 
 
@@ -19,13 +18,6 @@ class Clock:
     def __call__(self) -> float:
         self.seconds += 1.0
         return self.seconds
-
-
-class View:
-    """A run of which nothing has been heard."""
-
-    title = "Pong"
-    opening = ()
 
 
 def terminal() -> Console:
@@ -84,17 +76,4 @@ def test_a_log_has_one_line_for_the_start():
 def test_nothing_is_shown_where_quiet_was_asked_for(on_a_terminal, capsys):
     with show_starting("starting 40 envs of Pong", quiet=True):
         start_envs()
-    with show_evaluation(Quiet()):
-        start_envs()
     assert capsys.readouterr().out == ""
-
-
-def test_a_log_has_one_line_for_each_evaluation_that_takes_long_to_start():
-    stream = io.StringIO()
-    lines = PlainLines(View(), stream=stream)
-    for _ in range(2):
-        with show_evaluation(lines):
-            start_envs()
-    with show_evaluation(lines):
-        pass
-    assert stream.getvalue() == 2 * "starting 40 envs for the evaluation\n"

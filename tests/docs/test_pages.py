@@ -13,7 +13,7 @@ import pytest
 from swell.config.options import options
 from swell.config.run_config import RunConfig, SignalName
 from swell.presets import PRESETS, make_config, preset_config
-from swell.runs.run_directory import read_jsonl
+from swell.runs.logs import read_jsonl
 from swell.runs.start import resume, run
 
 ROOT = Path(__file__).parents[2]

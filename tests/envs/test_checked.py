@@ -10,6 +10,7 @@ FAULTS = {
     "nan_observation": "expected a finite observation, got nan at (1,)",
     "huge_observation": "expected a finite observation, got inf at (1,)",
     "nan_reward": "expected a finite reward, got nan",
+    "huge_reward": "expected a reward within ±1e+18, of which a loss can take the square, got -1e+300",
     "text_reward": "expected a number as reward, got 'good'",
     "integer_flag": "expected terminated and truncated to be booleans, got 1",
     "scalar_observation": "expected an observation of shape (3,), got ()",
@@ -34,6 +35,7 @@ def test_the_error_of_the_env_is_kept_as_the_cause(make):
     [
         ("Observation", "expected finite observations, got inf at (1, 2)"),
         ("Reward", "expected finite rewards, got nan at (1,)"),
+        ("Size", "expected a reward within ±1e+18, of which a loss can take the square, got 1e+300"),
     ],
 )
 def test_a_fault_in_a_vectorised_env_names_the_env(fault, message, make):

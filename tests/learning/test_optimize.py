@@ -22,6 +22,7 @@ from swell.learning.optimize import (
     clipped_step,
     flat_parameters,
     is_out_of_memory,
+    shuffled,
     shuffled_minibatches,
 )
 from swell.networks.actor_critics import make_actor_critic
@@ -44,6 +45,14 @@ def test_each_epoch_deals_every_index_once_into_even_minibatches(count, minibatc
         sizes = [len(part) for part in parts]
         assert min(sizes) >= 1
         assert max(sizes) - min(sizes) <= 1
+
+
+@pytest.mark.parametrize("minibatches", [1, 4])
+def test_orders_that_are_drawn_at_once_are_those_of_one_epoch_after_the_other(minibatches):
+    indices, generator = torch.arange(30) * 7, Generator().manual_seed(0)
+    at_once = shuffled(indices, minibatches, 3, Generator().manual_seed(0))
+    one_by_one = [torch.cat(list(shuffled_minibatches(indices, minibatches, 1, generator))) for _ in range(3)]
+    assert torch.equal(at_once, torch.stack(one_by_one))
 
 
 def test_epochs_come_in_different_orders():

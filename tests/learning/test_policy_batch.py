@@ -132,6 +132,16 @@ def small_batch(**tensors):
     return PolicyBatch(indices=torch.arange(3), **fields)
 
 
+def test_values_are_reported_over_real_transitions_by_the_share_of_the_returns_that_they_explain():
+    values, returns = torch.tensor([1.0, 2.0, 3.0, 50.0]), torch.tensor([2.0, 2.0, 5.0, -9.0])
+    report = small_batch(values=values, returns=returns).report()
+    assert report == {"value_mean": pytest.approx(2.0), "explained_variance": pytest.approx(1.0 - (2 / 3) / 2.0)}
+
+
+def test_values_of_returns_that_all_agree_explain_nothing():
+    assert small_batch(values=torch.arange(3.0), returns=torch.ones(3)).report()["explained_variance"] == 0.0
+
+
 @pytest.mark.parametrize(
     ("mode", "corrects_for", "stays_near"),
     [

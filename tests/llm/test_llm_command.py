@@ -15,7 +15,8 @@ import swell.llm.session
 from swell.llm import GRPOConfig
 from swell.llm.options import parse
 from swell.llm.panel import ModelHeader, ModelView, RewardsSoFar
-from swell.runs.run_directory import read_jsonl
+from swell.runs.logs import read_jsonl
+from swell.runs.sealed import write_sealed
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +153,7 @@ def test_missing_sources_are_all_named(capsys):
 def test_each_kind_of_run_has_its_own_resume(tmp_path, capsys, monkeypatch):
     for name, described in {"env": {"config": {}}, "llm": {"kind": "llm", "config": {}}}.items():
         (tmp_path / name).mkdir()
-        (tmp_path / name / "config.json").write_text(json.dumps(described))
+        write_sealed(tmp_path / name / "config.json", described)
     assert swell_llm("resume", tmp_path / "env") == 2
     assert "holds a run in an env; go on with `swell resume" in only_line(capsys)
     import swell.cli

@@ -18,7 +18,8 @@ from swell.llm.checkpoints import SEAL_NAME, newest_checkpoint
 from swell.llm.description import describe_run
 from swell.llm.run_log import RunLog, final_reward
 from swell.report.records import read_run
-from swell.runs.run_directory import RunLock, read_jsonl
+from swell.runs.logs import read_jsonl
+from swell.runs.run_directory import RunLock
 
 ADAPTIVE = {
     "loss_type": "ess",

@@ -14,7 +14,8 @@ from swell.errors import OutOfMemoryError
 from swell.memory import plan as memory, planner
 from swell.runs import driver
 from swell.runs.build import build
-from swell.runs.run_directory import read_json, read_jsonl
+from swell.runs.logs import read_jsonl
+from swell.runs.run_directory import read_json
 from swell.runs.start import resume, run
 
 MB = memory.MB

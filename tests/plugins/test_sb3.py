@@ -36,7 +36,7 @@ from swell.plugins.sb3 import (
 from swell.plugins.sb3_batch import RolloutPolicy, even_minibatch_size
 
 STEPS = 4 * N_STEPS * NUM_ENVS
-FIXED = {"min_steps": N_STEPS, "max_steps": N_STEPS}
+FIXED = {"min_steps": N_STEPS, "max_steps": N_STEPS, "every": 1}
 SIGNALS = ("kl_divergence", "behavioral_divergence", "effective_sample_size")
 
 
@@ -50,7 +50,7 @@ def adaptive(kind):
 def test_a_fixed_plan_trains_to_the_bit_as_without_it(kind):
     plain = make_model(kind).learn(STEPS)
     draws = np.random.get_state()[1].copy(), torch.get_rng_state()
-    measure = MeasureBatchCallback(verbose=0)
+    measure = MeasureBatchCallback(every=1, verbose=0)
     for callback in (measure, AdaptiveBatchCallback(**FIXED)):
         model = make_model(kind).learn(STEPS, callback=callback)
         assert are_equal(weights(plain), weights(model))
@@ -64,7 +64,7 @@ def test_a_fixed_plan_trains_to_the_bit_as_without_it(kind):
 @pytest.mark.parametrize("signal", SIGNALS)
 def test_every_signal_reads_every_kind_of_policy(signal):
     for kind in KINDS:
-        callback = MeasureBatchCallback(signal, verbose=0)
+        callback = MeasureBatchCallback(signal, every=1, verbose=0)
         make_model(kind, learning_rate=0.01).learn(N_STEPS * NUM_ENVS, callback=callback)
         reading = callback.controller.reading
         assert 0.0 <= reading < 10.0 and (signal == "behavioral_divergence" or reading not in (0.0, 1.0)), kind
@@ -196,7 +196,7 @@ class Twin(BaseCallback):
 
 @pytest.mark.parametrize("kind", ["PPO", "PPO on Pendulum", "PPO with gSDE", "PPO on MultiBinary", "A2C", "TRPO"])
 def test_readings_are_those_of_a_copy_of_the_policy(kind):
-    twin, measure = Twin(kind), MeasureBatchCallback(verbose=0)
+    twin, measure = Twin(kind), MeasureBatchCallback(every=1, verbose=0)
     model = make_model(kind, learning_rate=0.01).learn(2 * N_STEPS * NUM_ENVS, callback=[twin, measure])
     with torch.no_grad():
         pair = [policy.get_distribution(twin.observations).distribution for policy in (model.policy, twin.policy)]
@@ -220,7 +220,7 @@ def test_a_distribution_that_is_kept_as_it_is_would_read_exactly_zero():
             super()._on_rollout_end()
             self.kept = self.model.policy.get_distribution(self.observations)
 
-    naive, measure = Naive("PPO"), MeasureBatchCallback(verbose=0)
+    naive, measure = Naive("PPO"), MeasureBatchCallback(every=1, verbose=0)
     model = make_model("PPO", learning_rate=0.01).learn(N_STEPS * NUM_ENVS, callback=[naive, measure])
     new = model.policy.get_distribution(naive.observations)
     assert new is naive.kept
@@ -244,7 +244,7 @@ def test_probes_are_real_rows_and_looking_leaves_the_mode_of_the_policy():
 def test_the_horizon_follows_the_policy_and_is_logged(tmp_path):
     model = make_model("PPO")
     model.set_logger(configure(str(tmp_path), ["csv"]))
-    callback = AdaptiveBatchCallback(8, 64, calibration_readings=3, smoothing=1.0)
+    callback = AdaptiveBatchCallback(8, 64, every=1, calibration_readings=3, smoothing=1.0)
     record = Record()
     model.learn(2_000, callback=[record, callback])
     assert record.lengths[:5] == [8] * 5  # three to calibrate by, one for which there is no reading yet, one of lag
@@ -260,13 +260,54 @@ def test_the_horizon_follows_the_policy_and_is_logged(tmp_path):
 
 
 def test_the_mixin_logs_the_rollout_that_comes_now(tmp_path):
-    model = make_model("PPO", AdaptivePPO, batch_settings={"min_steps": 8, "max_steps": 64, "calibration_readings": 2})
+    model = make_model(
+        "PPO", AdaptivePPO, batch_settings={"min_steps": 8, "max_steps": 64, "every": 1, "calibration_readings": 2}
+    )
     model.set_logger(configure(str(tmp_path), ["csv"]))
     record = Record()
     model.learn(1_000, callback=record)
     header, *lines = (tmp_path / "progress.csv").read_text().splitlines()
     rows = [dict(zip(header.split(","), line.split(","), strict=False)) for line in lines]
     assert [int(row["batch/n_steps"]) for row in rows[1:]] == record.lengths[1:]
+
+
+class Due(BatchCallback):
+    """Notes after which rollouts there was a reading."""
+
+    def _on_training_start(self):
+        super()._on_training_start()
+        self.read_at = []
+
+    def _on_rollout_end(self):
+        before = self.controller.state_dict()["updates"]
+        super()._on_rollout_end()
+        if self.controller.state_dict()["updates"] > before:
+            self.read_at.append(self.num_timesteps)
+
+
+def test_without_a_count_of_updates_short_rollouts_share_a_reading_and_long_ones_have_their_own():
+    record, callback = Record(), Due(lambda _: scripted(40, 100, 128), every=None)
+    make_model("PPO").learn(2_100, callback=[record, callback])
+    assert record.env_steps == [160, 320, 480, 640, 800, 1200, 1600, 2112]  # a reading acts one rollout late
+    assert callback.read_at == [640, 1200, 1600, 2112]  # the first to pass 512, 1024, 1536 and 2048
+    each = Due(lambda _: scripted(128))
+    by_steps = Due(lambda _: scripted(128), every=None)
+    for one in (each, by_steps):
+        make_model("PPO").learn(2_048, callback=one)
+    assert by_steps.read_at == each.read_at == [512, 1024, 1536, 2048]
+
+
+def test_the_ready_made_callbacks_and_classes_read_once_in_512_env_steps_of_short_rollouts():
+    steps = 4 * 5 * 26 * 3  # 1560: passes 512 three times, in 78 updates
+    adaptive_callback = AdaptiveBatchCallback(5, 5)
+    made = [
+        make_model("A2C").learn(steps, callback=adaptive_callback),
+        make_model("A2C", AdaptiveA2C, batch_settings={"min_steps": 5, "max_steps": 5}).learn(steps),
+    ]
+    assert [model.batch_state["controller"]["updates"] for model in made] == [3, 3]
+    measure = MeasureBatchCallback(verbose=0)
+    make_model("A2C", n_steps=5).learn(steps, callback=measure)
+    assert measure.controller.state_dict()["updates"] == 3
 
 
 def test_evaluation_callbacks_go_beside_it():
@@ -279,7 +320,7 @@ def test_evaluation_callbacks_go_beside_it():
 
 def test_measuring_ends_with_thresholds(capsys):
     model = make_model("PPO", n_steps=15, batch_size=32)  # 60 samples, which 32 does not divide
-    callback = MeasureBatchCallback(calibration_readings=3)
+    callback = MeasureBatchCallback(every=1, calibration_readings=3)
     record = Record()
     model.learn(4 * 15 * 4, callback=[record, callback])
     assert record.lengths == [15] * 4 and record.minibatches == [[32, 28, 32, 28]] * 4
@@ -298,7 +339,7 @@ def test_training_goes_on_with_and_without_the_callback():
     length = model.n_steps
     model.learn(4 * 2 * length, callback=record, reset_num_timesteps=False)
     assert record.lengths == [16, 16, 48, length, length]
-    adaptive_callback = AdaptiveBatchCallback(8, 64, calibration_readings=2)
+    adaptive_callback = AdaptiveBatchCallback(8, 64, every=1, calibration_readings=2)
     model = make_model("PPO")
     for _ in range(3):
         model.learn(300, callback=adaptive_callback, reset_num_timesteps=False)
@@ -364,7 +405,7 @@ def test_wrong_options_are_refused_as_they_are_given(arguments, named, said):
 
 
 def test_thresholds_that_no_reading_meets_are_warned_of():
-    callback = AdaptiveBatchCallback(5, 10, calm_reading=3.0, volatile_reading=9.0)
+    callback = AdaptiveBatchCallback(5, 10, every=1, calm_reading=3.0, volatile_reading=9.0)
     with pytest.warns(UserWarning, match="none of 20 readings of kl_divergence .* lies between calm_reading 3 and"):
         make_model("A2C").learn(4 * 5 * 40, callback=callback)
 

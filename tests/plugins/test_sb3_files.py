@@ -13,7 +13,7 @@ from stable_baselines3.common.callbacks import CheckpointCallback
 from swell.errors import ConfigError
 from swell.plugins.sb3 import AdaptiveBatchCallback, AdaptivePPO
 
-RANGE = {"min_steps": 8, "max_steps": 64, "calibration_readings": 3, "smoothing": 0.5}
+RANGE = {"min_steps": 8, "max_steps": 64, "every": 1, "calibration_readings": 3, "smoothing": 0.5}
 
 
 def adaptive_callback():
@@ -135,6 +135,7 @@ CartPole-v1:
     - swell.plugins.sb3.AdaptiveBatchCallback:
         min_steps: 8
         max_steps: 64
+        every: 1
         calibration_readings: 3
 """
 
@@ -145,7 +146,9 @@ def test_a_recipe_of_the_zoo_names_the_callback_and_goes_on(tmp_path):
     command = [sys.executable, "-m", "rl_zoo3.train", "--algo", "ppo", "--env", "CartPole-v1", "--seed", "1"]
     command += ["--conf-file", "ppo.yml", "--log-folder", "logs", "--eval-freq", "-1", "--device", "cpu"]
     for more in ([], ["-i", "logs/ppo/CartPole-v1_1/CartPole-v1.zip"]):
-        done = subprocess.run([*command, *more], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+        done = subprocess.run(
+            [*command, *more], cwd=tmp_path, capture_output=True, text=True, timeout=1200, check=False
+        )
         assert done.returncode == 0, done.stderr
     first, second = (
         in_file(tmp_path / f"logs/ppo/CartPole-v1_{number}/CartPole-v1.zip")["batch_state"]["controller"]

@@ -34,7 +34,10 @@ def test_a_fixed_plan_trains_to_the_bit_as_without_it(env, schedule):
         return weights(algorithm), torch.get_rng_state(), np.random.get_state()[1].copy(), trainer
 
     plain = trained(OnPolicyTrainer)
-    for make in (MeasureTrainer, lambda *both: AdaptiveTrainer(*both, min_steps=16, max_steps=16)):
+    for make in (
+        lambda *both: MeasureTrainer(*both, every=1),
+        lambda *both: AdaptiveTrainer(*both, min_steps=16, max_steps=16, every=1),
+    ):
         found = trained(make)
         assert are_equal(plain[0], found[0])
         assert torch.equal(plain[1], found[1]) and np.array_equal(plain[2], found[2])
@@ -161,7 +164,7 @@ def test_another_schedule_is_warned_of():
 
 def test_it_logs_what_it_does():
     algorithm, params = training()
-    trainer = AdaptiveTrainer(algorithm, params, min_steps=8, max_steps=64)
+    trainer = AdaptiveTrainer(algorithm, params, min_steps=8, max_steps=64, every=1)
     written = []
     trainer._logger.write = lambda kind, step, data: written.append((kind, step, data))
     trainer.run()
@@ -170,6 +173,14 @@ def test_it_logs_what_it_does():
     assert all(
         data["batch/n_steps"] == 8 and data["batch/size"] == 32 and data["batch/reading"] > 0 for _, data in rows
     )
+
+
+@pytest.mark.parametrize(("steps", "every", "readings"), [(16, None, 4), (16, 1, 32), (16, 8, 4), (128, None, 4)])
+def test_rollouts_shorter_than_512_env_steps_share_a_reading_unless_updates_are_counted(steps, every, readings):
+    algorithm, params = training(steps=steps, total=2_048)
+    trainer = MeasureTrainer(algorithm, params, every=every)
+    trainer.run()
+    assert trainer.controller.summary().startswith(f"{readings} readings")
 
 
 def test_wrong_use_is_refused_in_one_line():

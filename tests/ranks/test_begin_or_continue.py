@@ -12,7 +12,7 @@ from swell.errors import ConfigError, DivergedError
 from swell.ranks import Place
 from swell.runs.driver import process_notices
 from swell.runs.launch import require_possible
-from swell.runs.run_directory import read_json, write_json_atomic
+from swell.runs.sealed import read_sealed, write_sealed
 from swell.runs.start import begin_or_continue, run
 
 SHORT = {"total_env_steps": 600, "evaluate_every": 0, "evaluation_episodes": 0, "checkpoint_every": 200}
@@ -30,11 +30,11 @@ def test_a_run_that_was_cut_off_goes_on_and_one_that_diverged_does_not(tmp_path)
     config = small_config(**SHORT)
     run(config, tmp_path / "whole", quiet=True)
     begin_or_continue(config, tmp_path / "run", quiet=True)
-    summary = read_json(tmp_path / "run" / "summary.json")
+    summary = read_sealed(tmp_path / "run" / "summary.json")
     (tmp_path / "run" / "summary.json").unlink()
     begin_or_continue(config, tmp_path / "run", quiet=True)
     assert same(outcome(tmp_path / "run"), outcome(tmp_path / "whole"))
-    write_json_atomic(tmp_path / "run" / "summary.json", {**summary, "status": "diverged"})
+    write_sealed(tmp_path / "run" / "summary.json", {**summary, "status": "diverged"})
     with pytest.raises(DivergedError, match="has diverged; lower learning_rate"):
         begin_or_continue(config, tmp_path / "run", quiet=True)
 

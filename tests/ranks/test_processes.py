@@ -10,7 +10,8 @@ import pytest
 from kill import outcome, same, small_config
 
 from swell.runs.checkpoint import load_newest
-from swell.runs.run_directory import read_json, read_jsonl
+from swell.runs.logs import read_jsonl
+from swell.runs.run_directory import read_json
 
 LIMIT = 400
 """Seconds that are far more than any of these takes on a loaded machine."""
@@ -38,9 +39,9 @@ def arguments_of(config, directory):
     return typed
 
 
-def start(command, processes, *, torchrun=False, restarts=0):
-    """`swell … --processes N`, or the same under torchrun."""
-    environment = {**os.environ, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+def start(command, processes, *, torchrun=False, restarts=0, **more):
+    """`swell … --processes N`, or the same under torchrun; `more` goes into the environment."""
+    environment = {**os.environ, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", **more}
     if torchrun:
         launcher = ["--standalone", "--nproc-per-node", str(processes), "--max-restarts", str(restarts)]
         line = [sys.executable, "-m", "torch.distributed.run", *launcher, "-m", "swell", *command]
@@ -122,15 +123,61 @@ def test_a_signal_lets_all_processes_save_and_the_run_goes_on_bit_for_bit(uninte
     assert same(outcome(tmp_path / "run"), outcome(uninterrupted))
 
 
-def test_one_process_goes_on_with_a_run_of_two_and_says_what_is_lost(uninterrupted, tmp_path):
+@pytest.mark.slow
+def test_any_of_three_processes_may_be_killed(tmp_path):
+    config = config_of(num_envs=9)
+    code, said = finished(start(arguments_of(config, tmp_path / "whole"), 3))
+    assert code == 0, said
+    for rank in range(3):
+        directory = tmp_path / f"rank {rank}"
+        launcher = start(arguments_of(config, directory), 3)
+        wait_for_checkpoint(directory, launcher)
+        os.kill(ranks_of(launcher)[rank], signal.SIGKILL)
+        code, said = finished(launcher)
+        assert code == 0, said
+        assert "a process died; all 3 start again from the newest checkpoint" in said
+        assert same(outcome(directory), outcome(tmp_path / "whole")), rank
+
+
+DISTURBING = """
+import os
+
+import torch
+from swell import KLDivergence
+
+
+class Disturbing(KLDivergence):
+    def watch(self, policy):
+        parameters = policy.gradient_probe()[2]
+        if os.environ["RANK"] == "1":
+            with torch.no_grad():
+                parameters[0] += 1e-3
+        return super().watch(policy)
+"""
+
+
+def test_weights_that_part_stop_the_run_before_anything_is_saved(tmp_path):
+    (tmp_path / "disturbing.py").write_text(DISTURBING)
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    config = config_of(algorithm="ppo", scaler="fixed", horizon=8)
+    command = [*arguments_of(config, tmp_path / "run"), "--signal", "disturbing:Disturbing", "--measure-every", "1"]
+    code, said = finished(start(command, 2, PYTHONPATH=path))
+    assert code == 8 and "the weights of process 1 are not those of process 0; nothing was saved" in said, said
+    assert "start again" not in said and not list((tmp_path / "run" / "checkpoints").glob("step-*"))
+
+
+def test_one_process_goes_on_with_a_run_of_two_and_says_what_is_lost(uninterrupted, tmp_path, capsys):
     import shutil
 
     from swell.runs.start import resume
 
     shutil.copytree(uninterrupted, tmp_path / "run")
     before = load_newest(tmp_path / "run" / "checkpoints", print)[1]
-    summary = resume(tmp_path / "run", total_env_steps=2000, quiet=True)
+    summary = resume(tmp_path / "run", total_env_steps=2000)
     assert summary["status"] == "done" and summary["env_steps"] >= 2000
+    assert "processes was 2 and is 1: the run continues, but not bit for bit" in " ".join(
+        capsys.readouterr().out.split()
+    )
     assert read_json(tmp_path / "run" / "config.json")["processes"] == 1
     after = load_newest(tmp_path / "run" / "checkpoints", print)[1]
     assert "processes" in before and "processes" not in after

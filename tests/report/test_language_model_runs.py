@@ -111,8 +111,20 @@ def test_a_largest_batch_that_is_no_number_is_not_known(tmp_path, option):
 def test_a_comparison_has_every_section_that_it_has_data_for(comparison):
     assert sections(comparison) == [
         *("verdict", "aggregate", "profile", "curves", "batch", "ess", "signal", "probability", "improvement"),
-        *("gradient-steps", "time", "config", "runs", "versions"),
+        *("cost", "gradient-steps", "time", "config", "runs", "versions"),
     ]
+
+
+def test_fixed_generations_are_a_yardstick_of_regret_in_the_words_of_language_models(tmp_path):
+    for label, reward in (("fixed:32", 0.3), ("fixed:256", 0.8), ("adaptive", 0.6)):
+        options = {"scaler": "fixed", "generation_batch_size": int(label[6:])} if label != "adaptive" else {}
+        for seed in (1, 2, 3, 4):
+            write_llm_run(tmp_path / label / str(seed), reward=reward + seed / 100, label=label, seed=seed, **options)
+    page = page_of(tmp_path)
+    assert "regret" in sections(page)
+    assert "After the same completions, fixed:256 has the smallest mean regret of the fixed ones: 0.00" in text_of(page)
+    assert "adaptive has 0.40" in text_of(page)
+    assert ENV_WORDS.findall(text_of(page)) == []
 
 
 def test_a_page_about_language_models_says_nothing_of_envs(comparison):
@@ -200,9 +212,12 @@ def test_in_a_mixed_folder_every_env_and_task_keeps_its_words(mixed):
         layout = figures[int(number)]["layout"]
         if env in titles:
             titles[env] |= {layout["yaxis"]["title"]["text"], layout.get("axis_titles", {}).get("clock")}
-    assert titles["CartPole-v1"] == {"return", "horizon (steps per env)", "behavioral divergence", "env steps", None}
+    assert titles["CartPole-v1"] == {
+        *("return", "horizon (steps per env)", "behavioral divergence", "env steps", "greedy evaluation return", None),
+    }
     assert titles["addition"] == {
         *("reward", "batch (completions)", "effective sample size (share)", "KL divergence", "completions", None),
+        "mean reward on fresh problems",
     }
     assert {"seconds per 100,000 env steps", "seconds per 1,000 completions"} <= axis_titles(mixed)
 

@@ -12,6 +12,7 @@ from swell.errors import ConfigError
 from swell.report.records import default_label, natural_key, read_run, read_runs
 from swell.report.run_files import MAX_POINTS, clean_text, finite_number
 from swell.report.scoring import score_runs
+from swell.runs.sealed import write_sealed
 
 
 def test_runs_are_found_at_any_depth_and_once(tmp_path):
@@ -115,6 +116,33 @@ def test_damaged_lines_are_left_out_and_told(tmp_path):
     record = read_run(directory)
     assert record.log.clock.size == 9
     assert record.problem == "1 damaged lines in metrics.jsonl"
+
+
+@pytest.mark.parametrize("name", ["config.json", "summary.json", "metrics.jsonl", "evaluations.jsonl"])
+@pytest.mark.parametrize("kind", ["pipe", "directory", "20 GB"])
+def test_what_is_no_plain_file_is_told_and_the_other_runs_are_read(tmp_path, name, kind):
+    path = write_run(tmp_path / "odd", lines=10) / name
+    if kind == "20 GB":
+        os.truncate(path, 20_000_000_000)
+    else:
+        path.unlink()
+        os.mkfifo(path) if kind == "pipe" else path.mkdir()
+    write_run(tmp_path / "whole", lines=10, seed=2)
+    records = {record.name: record for record in read_runs([tmp_path])}
+    assert not records["whole"].problem and records["whole"].log.clock.size == 10
+    if name == "config.json" and kind == "directory":
+        assert "odd" not in records  # a run is a folder with a file of that name
+    elif name != "evaluations.jsonl" or kind != "20 GB":
+        assert name in records["odd"].problem
+
+
+@pytest.mark.parametrize("name", ["config.json", "summary.json"])
+def test_a_sealed_file_that_was_changed_is_told(tmp_path, name):
+    directory = write_run(tmp_path / "run")
+    write_sealed(directory / name, json.loads((directory / name).read_text()))
+    assert not read_run(directory).problem
+    (directory / name).write_text((directory / name).read_text().replace('": ', '":  ', 1))
+    assert read_run(directory).problem == f"{name} was changed after it was written"
 
 
 def test_numbers_that_are_none_do_no_harm(tmp_path):

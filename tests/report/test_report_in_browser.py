@@ -67,7 +67,7 @@ class Visit:
 @pytest.fixture(scope="module")
 def comparison(browser, tmp_path_factory):
     root = tmp_path_factory.mktemp("bench")
-    write_bench(root, {"adaptive": 100, "fixed:16": 80, "fixed:64": 95}, seeds=3, lines=30)
+    write_bench(root, {"adaptive": 100, "fixed:16": 60, "fixed:64": 95}, seeds=4, lines=30)
     visit = Visit(browser, write_report([root], root / "report.html"))
     yield visit
     visit.page.context.close()

@@ -54,7 +54,7 @@ def comparison(tmp_path_factory):
 def test_a_comparison_has_every_section_that_it_has_data_for(comparison):
     assert sections(comparison) == [
         *("verdict", "aggregate", "profile", "curves", "batch", "signal", "probability", "improvement"),
-        *("gradient-steps", "time", "config", "runs", "versions"),
+        *("regret", "cost", "gradient-steps", "time", "config", "runs", "versions"),
     ]
 
 

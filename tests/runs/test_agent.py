@@ -12,7 +12,7 @@ from swell.runs.agent import evaluate, load_policy
 from swell.runs.build import build
 from swell.runs.checkpoint import load_newest
 from swell.runs.driver import Run
-from swell.runs.run_directory import write_json_atomic
+from swell.runs.sealed import write_sealed
 from swell.runs.start import describe_run, resolve
 
 SMALL = {
@@ -42,8 +42,9 @@ def finished_run(directory, env, algorithm, fields):
     config = resolve(make_config(env, algorithm=algorithm, **{**SMALL, **phase, **fields}))
     parts = build(config)
     directory.mkdir()
-    write_json_atomic(directory / "config.json", describe_run(config, parts))
-    Run(config, directory, parts, quiet=True).drive()
+    described = describe_run(config, parts)
+    write_sealed(directory / "config.json", described)
+    Run(config, directory, parts, True, described).drive()
     return parts
 
 
@@ -81,7 +82,7 @@ def test_continuous_actions_of_a_loaded_policy_lie_within_the_action_space(tmp_p
 
 def test_a_run_without_a_checkpoint_has_no_policy_yet(tmp_path):
     config = resolve(make_config("CartPole-v1", algorithm="ppo", **SMALL))
-    write_json_atomic(tmp_path / "config.json", describe_run(config, build(config)))
+    write_sealed(tmp_path / "config.json", describe_run(config, build(config)))
     with pytest.raises(StorageError, match="no checkpoint yet"):
         load_policy(tmp_path)
 

@@ -405,7 +405,7 @@ def test_another_format_is_refused_by_its_number_and_left_where_it_is(tmp_path: 
     write_steps(tmp_path, 1, 2)
     reseal(tmp_path / checkpoint_name(2), format=7)
     before = listing(tmp_path)
-    with pytest.raises(UnknownFormatError, match="format version 7, this Swell reads 5"):
+    with pytest.raises(UnknownFormatError, match="format version 7, this Swell reads 6"):
         load_newest(tmp_path, no_report)
     assert listing(tmp_path) == before
 

@@ -12,7 +12,8 @@ from swell.config.run_config import RunConfig
 from swell.errors import ConfigError, EnvironmentFailedError, SwellError
 from swell.runs.agent import evaluate, load_policy
 from swell.runs.checkpoint import load_newest
-from swell.runs.run_directory import read_json, write_json_atomic
+from swell.runs.run_directory import read_json
+from swell.runs.sealed import write_sealed
 from swell.runs.start import resume, run
 
 SMALL = {
@@ -87,8 +88,8 @@ def test_a_named_function_is_found_again_without_being_handed_in(tmp_path):
     stored = read_json(tmp_path / "run" / "config.json")["config"]
     assert (stored["env"], stored["env_kwargs"]) == ("own_envs:make_cartpole", ["length=0.75"])
     assert stored["wrappers"] == ["own_envs:Doubled"]
-    assert resume(tmp_path / "run", total_env_steps=1500, quiet=True)["env_steps"] >= 1500
-    assert all(score % 2 == 0 for score in evaluate(tmp_path / "run", 3)["returns"])
+    assert resume(tmp_path / "run", total_env_steps=1500, quiet=True, trust=True)["env_steps"] >= 1500
+    assert all(score % 2 == 0 for score in evaluate(tmp_path / "run", 3, trust=True)["returns"])
 
 
 WRONG = [
@@ -160,7 +161,7 @@ def test_a_policy_is_loaded_without_its_env(tmp_path):
     run(Camera, tmp_path / "run", quiet=True, **SMALL)
     described = read_json(tmp_path / "run" / "config.json")
     described["config"]["env"] = "not_installed:Camera"
-    write_json_atomic(tmp_path / "run" / "config.json", described)
+    write_sealed(tmp_path / "run" / "config.json", described)
     policy = load_policy(tmp_path / "run")
     observations = [Camera.observation_space.sample() for _ in range(4)]
     actions = policy(observations)

@@ -1,5 +1,6 @@
 """A resumed run equals an uninterrupted one, bit for bit, and each saved piece is needed for that."""
 
+import hashlib
 import os
 import shutil
 import signal
@@ -14,9 +15,11 @@ from swell.runs import checkpoint, driver, run_directory, start as runs
 from swell.runs.agent import load_policy
 from swell.runs.build import build
 from swell.runs.checkpoint import load_newest
+from swell.runs.description import read_description
 from swell.runs.driver import Run
 from swell.runs.interrupt import InterruptedRunError
-from swell.runs.run_directory import read_json, read_jsonl
+from swell.runs.logs import read_jsonl
+from swell.runs.run_directory import read_json
 from swell.runs.start import resume, run
 
 ENVS = ["CartPole-v1", "Acrobot-v1", "MinAtar/Breakout-v1", "MinAtar/Asterix-v1"]
@@ -174,7 +177,7 @@ def test_an_interval_window_survives_a_kill(tmp_path, uninterrupted):
 def test_many_kills_in_one_run_and_during_resume_change_nothing(tmp_path, uninterrupted):
     directory = tmp_path / "run"
     assert run_and_kill(small_config(), directory, driver.Run, "_log", 20)
-    assert resume_and_kill(directory, run_directory.JsonLines, "truncate_to", 1, "after")
+    assert resume_and_kill(directory, driver, "JsonLines", 1, "after")
     assert resume_and_kill(directory, runs, "load_newest", 1)
     assert resume_and_kill(directory, driver.Run, "_log", 25)
     assert resume_and_kill(directory, checkpoint.os, "replace", 2)
@@ -219,7 +222,7 @@ def finish(directory, change):
     found = load_newest(directory / "checkpoints", print)
     assert found is not None
     change(found[1], fresh_state(config))
-    continued = Run(config, directory, build(config), quiet=True)
+    continued = Run(config, directory, build(config), True, read_description(directory), found[1]["logs"])
     continued.restore(found[1], [])
     continued.drive()
 
@@ -247,9 +250,9 @@ def test_a_log_that_is_not_cut_back_would_hold_lines_twice(tmp_path, uninterrupt
     assert run_and_kill(small_config(), directory, driver.Run, name, {"_log": 45, "_evaluate": 1}[name], "after")
 
     def keep_all(state, fresh):
-        size = (directory / f"{log}.jsonl").stat().st_size
-        assert size > state["logs"][log], "nothing was logged past the checkpoint"
-        state["logs"][log] = size
+        data = (directory / f"{log}.jsonl").read_bytes()
+        assert len(data) > state["logs"][log]["bytes"], "nothing was logged past the checkpoint"
+        state["logs"][log] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
     finish(directory, keep_all)
     assert not same(outcome(directory), uninterrupted())

@@ -1,29 +1,23 @@
 """The run directory: never overwritten, one process at a time, and logs without torn or doubled lines."""
 
 import errno
-import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 from full_disk import files_limited_to
 from hypothesis import given, settings, strategies as st
 
 from swell.errors import ConfigError, StorageError
 from swell.runs.run_directory import (
-    JsonLines,
     RunLock,
     create_run_directory,
     default_run_name,
     next_free,
     read_json,
-    read_jsonl,
     write_json_atomic,
 )
 
@@ -218,125 +212,6 @@ def test_a_refused_or_released_lock_leaves_no_open_file(tmp_path: Path) -> None:
     with RunLock(tmp_path), pytest.raises(ConfigError), RunLock(tmp_path):
         pass
     assert len(os.listdir("/proc/self/fd")) == before
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[JsonLines]:
-    log = JsonLines(tmp_path / "metrics.jsonl")
-    yield log
-    log.close()
-
-
-def test_a_row_is_on_file_as_one_line_when_write_returns(log: JsonLines) -> None:
-    rows = [{"env_steps": 1, "text": "a\nb é"}, {"env_steps": 2, "returns": [1.5, 2.5]}]
-    for row in rows:
-        log.write(row)
-    assert read_jsonl(log.path) == rows and log.path.read_bytes().count(b"\n") == 2
-    assert log.offset == log.path.stat().st_size
-
-
-def test_numbers_that_are_not_finite_become_null_and_array_numbers_become_plain(log: JsonLines) -> None:
-    nan, inf = float("nan"), float("inf")
-    log.write({"loss": nan, "nested": {"best": -inf, "returns": [1.0, inf]}, "numpy": np.float32(0.5)})
-    log.write(
-        {"count": np.int64(3), "nan": np.float64(nan), "array": np.array([1.0, nan]), "tensor": torch.tensor(2.0)}
-    )
-    assert read_jsonl(log.path) == [
-        {"loss": None, "nested": {"best": None, "returns": [1.0, None]}, "numpy": 0.5},
-        {"count": 3, "nan": None, "array": [1.0, None], "tensor": 2.0},
-    ]
-
-
-def test_a_resumed_log_equals_an_uninterrupted_one(tmp_path: Path) -> None:
-    whole, cut = JsonLines(tmp_path / "whole"), JsonLines(tmp_path / "cut")
-    for step in range(5):
-        whole.write({"env_steps": step})
-    for step in range(3):
-        cut.write({"env_steps": step})
-    cut.sync()
-    offset = cut.offset
-    cut.write({"env_steps": 3})
-    cut.close()
-    with open(tmp_path / "cut", "ab") as file:
-        file.write(b'{"env_st')
-    resumed = JsonLines(tmp_path / "cut")
-    resumed.truncate_to(offset)
-    for step in (3, 4):
-        resumed.write({"env_steps": step})
-    assert (tmp_path / "cut").read_bytes() == (tmp_path / "whole").read_bytes() and resumed.offset == whole.offset
-
-
-@given(cut=st.integers(0, 60))
-@settings(max_examples=61, deadline=None, derandomize=True)
-def test_whatever_a_crash_leaves_of_the_last_line_is_not_a_row(
-    tmp_path_factory: pytest.TempPathFactory, cut: int
-) -> None:
-    path = tmp_path_factory.mktemp("torn") / "log"
-    whole = b"".join(json.dumps({"env_steps": step, "x": "é"}).encode() + b"\n" for step in range(3))
-    path.write_bytes(whole[:cut])
-    assert [row["env_steps"] for row in read_jsonl(path)] == list(range((whole[: cut + 1]).count(b"\n")))
-    log = JsonLines(path)
-    assert log.offset == whole[:cut].rfind(b"\n") + 1
-    log.write({"env_steps": 9})
-    assert path.read_bytes() == whole[: whole[:cut].rfind(b"\n") + 1] + b'{"env_steps": 9}\n'
-
-
-def test_a_log_that_is_shorter_than_the_checkpoint_says_is_refused(log: JsonLines) -> None:
-    log.write({"a": 1})
-    for offset in (log.offset + 1, -1):
-        with pytest.raises(StorageError, match=r"metrics.jsonl has 9 bytes"):
-            log.truncate_to(offset)
-    assert read_jsonl(log.path) == [{"a": 1}]
-
-
-def test_a_log_is_only_cut_at_the_end_of_a_line(log: JsonLines) -> None:
-    log.write({"a": 1})
-    with pytest.raises(StorageError, match="was edited"):
-        log.truncate_to(4)
-    assert read_jsonl(log.path) == [{"a": 1}]
-    log.truncate_to(0)
-    assert read_jsonl(log.path) == [] and log.offset == 0
-
-
-def test_opening_a_whole_log_does_not_touch_it(log: JsonLines) -> None:
-    log.write({"a": 1})
-    os.utime(log.path, ns=(5, 5))
-    again = JsonLines(log.path)
-    again.truncate_to(again.offset)
-    assert log.path.stat().st_mtime_ns == 5
-
-
-def test_garbage_before_the_last_line_is_refused_by_its_number(tmp_path: Path) -> None:
-    for garbage in ("{", "[1]", "\x00"):
-        (tmp_path / "log").write_text('{"a": 1}\n' + garbage + '\n{"a": 2}\n')
-        with pytest.raises(StorageError, match="line 2 is not"):
-            read_jsonl(tmp_path / "log")
-
-
-def test_a_log_that_is_not_there_has_no_rows(tmp_path: Path) -> None:
-    assert read_jsonl(tmp_path / "absent.jsonl") == []
-
-
-def test_a_full_disk_tears_no_line_of_the_log(log: JsonLines) -> None:
-    log.write({"a": 1})
-    too_large = pytest.raises(StorageError, match=r"cannot write .*metrics.jsonl': File too large")
-    with too_large, files_limited_to(log.offset + 4):
-        log.write({"a": 2})
-    assert log.path.read_bytes() == b'{"a": 1}\n'
-    log.write({"a": 3})
-    assert read_jsonl(log.path) == [{"a": 1}, {"a": 3}]
-
-
-def test_a_log_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match=r"absent/log"):
-        JsonLines(tmp_path / "absent" / "log")
-
-
-def test_sync_reaches_the_disk(log: JsonLines, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced: list[str] = []
-    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.readlink(f"/proc/self/fd/{descriptor}")))
-    log.sync()
-    assert synced == [str(log.path)]
 
 
 def test_a_json_file_is_replaced_whole_and_synced_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

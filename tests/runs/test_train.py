@@ -12,7 +12,7 @@ from kill import config_with
 from swell.loop import train
 from swell.presets import make_config
 from swell.runs.build import build
-from swell.runs.run_directory import read_jsonl
+from swell.runs.logs import read_jsonl
 from swell.runs.start import run
 
 

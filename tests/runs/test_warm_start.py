@@ -8,7 +8,8 @@ from swell.presets import make_config
 from swell.runs.agent import load_policy
 from swell.runs.build import build
 from swell.runs.changes import CHANGEABLE
-from swell.runs.run_directory import read_json, read_jsonl
+from swell.runs.logs import read_jsonl
+from swell.runs.run_directory import read_json
 from swell.runs.start import resume, run
 from swell.runs.weights import take_weights
 

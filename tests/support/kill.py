@@ -12,7 +12,7 @@ from swell.errors import SwellError
 from swell.presets import make_config
 from swell.runs.build import build
 from swell.runs.checkpoint import load_newest
-from swell.runs.run_directory import read_jsonl
+from swell.runs.logs import read_jsonl
 from swell.runs.start import resume, run
 
 WALL_CLOCK = ("wall_seconds", "steps_per_second", "seconds_act", "seconds_env", "seconds_update", "seconds_measure")
@@ -129,7 +129,8 @@ def outcome(directory: Path):
         state[part].pop("seconds")
     for name in ("wall_seconds", "train_seconds", "resume_count"):
         state["run"].pop(name)
-    state.pop("logs")  # the byte offsets depend on how many digits the clock has
+    state.pop("logs")  # sizes depend on how many digits the clock has
+    state.pop("description")  # a resumed run says so
     rows = [
         {name: value for name, value in row.items() if name not in WALL_CLOCK}
         for row in read_jsonl(directory / "metrics.jsonl")

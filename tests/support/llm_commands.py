@@ -6,7 +6,7 @@ import sys
 
 import swell.cli
 from swell.llm.tasks import SORTING
-from swell.runs.run_directory import read_jsonl
+from swell.runs.logs import read_jsonl
 
 REWARDS = """
 def exact(completions, answer, **_):

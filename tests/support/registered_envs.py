@@ -13,6 +13,7 @@ FAULTS = (
     "nan_observation",
     "huge_observation",
     "nan_reward",
+    "huge_reward",
     "text_reward",
     "integer_flag",
     "scalar_observation",
@@ -79,6 +80,8 @@ class FaultyEnv(CountingEnv):
                 observation[1] = 1e300
             case "nan_reward":
                 reward = float("nan")
+            case "huge_reward":
+                reward = -1e300
             case "text_reward":
                 reward = "good"
             case "integer_flag":
@@ -177,6 +180,8 @@ class OneFaultVectorEnv(SyncVectorEnv):
             observations[1, 2] = np.inf
         if self.total == 2 and self.fault == "reward":
             rewards[1] = np.nan
+        if self.total == 2 and self.fault == "size":
+            rewards[1] = 1e300
         return observations, rewards, terminated, truncated, info
 
 
@@ -197,7 +202,7 @@ def register_all() -> None:
             vector_entry_point=action_vector_env,
             kwargs={"action_space": name},
         )
-    for fault in ("observation", "reward"):
+    for fault in ("observation", "reward", "size"):
         gymnasium.register(
             f"SwellTest/VectorFault{fault.title()}-v0",
             CountingEnv,

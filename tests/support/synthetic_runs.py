@@ -38,6 +38,8 @@ def write_run(
     evaluated: bool = True,
     network: str = "mlp",
     signal: str = "behavioral_divergence",
+    slowness: float = 1.0,
+    evaluations: int = 1,
     **options: object,
 ) -> Path:
     """One run that ends near `score`; `status` None leaves no summary, as a killed process does."""
@@ -50,15 +52,15 @@ def write_run(
     }
     (directory / "config.json").write_text(json.dumps(description, indent=2))
     rows = [
-        _row(number + 1, lines, config, score, gradient_steps, signal, noise)
+        _row(number + 1, lines, config, score, gradient_steps, signal, slowness, noise)
         for number in range(max(1, round(lines * share_done)))
     ]
     rows[-1]["horizon"] = 5  # the last rollout is cut to the run's total
     (directory / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     last = rows[-1]
     if evaluated:
-        row = {"env_steps": last["env_steps"], "episodes": 2, "mean_return": score, "std_return": 1.0}
-        (directory / "evaluations.jsonl").write_text(json.dumps({**row, "returns": [score - 1, score + 1]}) + "\n")
+        written = [_evaluation(last["env_steps"], score, number / evaluations) for number in range(1, evaluations + 1)]
+        (directory / "evaluations.jsonl").write_text("".join(json.dumps(row) + "\n" for row in written))
     if status is not None:
         summary = _summary(status, last, score if evaluated else None)
         (directory / "summary.json").write_text(json.dumps(summary, indent=2))
@@ -87,7 +89,13 @@ def plain(name: str) -> str:
     return "".join(letter if letter.isalnum() or letter in "._" else "-" for letter in name)
 
 
-def _row(iteration, lines, config, score, gradient_steps, signal, noise):
+def _evaluation(env_steps, score, share):
+    """Evaluations rise evenly, unlike the returns of training."""
+    row = {"env_steps": round(env_steps * share), "episodes": 2, "mean_return": score * share, "std_return": 1.0}
+    return {**row, "returns": [score * share - 1, score * share + 1]}
+
+
+def _row(iteration, lines, config, score, gradient_steps, signal, slowness, noise):
     progress = iteration / lines
     longest = config["horizon"] if config["scaler"] == "fixed" else config["max_horizon"]
     shortest = config["horizon"] if config["scaler"] == "fixed" else config["min_horizon"]
@@ -106,11 +114,11 @@ def _row(iteration, lines, config, score, gradient_steps, signal, noise):
         "signal": signal,
         "episodes": iteration * 3,
         "steps_per_second": 9000.0,
-        "wall_seconds": 40 * progress,
-        "seconds_act": 8 * progress,
-        "seconds_env": 5 * progress,
-        "seconds_update": 22 * progress,
-        "seconds_measure": 2 * progress,
+        "wall_seconds": 40 * slowness * progress,
+        "seconds_act": 8 * slowness * progress,
+        "seconds_env": 5 * slowness * progress,
+        "seconds_update": 22 * slowness * progress,
+        "seconds_measure": 2 * slowness * progress,
     }
     if iteration > 2:
         row["episode_return"] = score * (1 - math.exp(-5 * progress)) + noise.uniform(-4, 4)

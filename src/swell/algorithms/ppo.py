@@ -33,9 +33,9 @@ class PPO(PolicyLearner[PPOSettings]):
         batch = self.prepare(rollout)
         now = self.configure(batch, plan, progress)
         norm, target_kl = self.settings.advantage_norm, self.settings.target_kl
-        if norm == "minibatch" and plan.minibatches == 1:
-            norm = "batch"
-        advantages = batch.rescaled_advantages(normalized if norm == "batch" else torch.clone)
+        if norm == "minibatch" and plan.minibatches == 1 and self.kernel is None:
+            norm = "batch"  # once, instead of in every epoch; a kernel does it in passing
+        advantages = batch.rescaled_advantages(normalized) if norm == "batch" else batch.advantages.clone()
         steps: list[StepTaken] = []
         means: dict[str, float] = {}
         passes = self._make_passes(batch, advantages, norm == "minibatch", plan.minibatches)

@@ -1,8 +1,9 @@
 """From envs and a learner to rollouts, and from envs and a policy to scores."""
 
+import math
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -160,25 +161,49 @@ class Collector:
         return False
 
 
-def play_episodes(
-    policy: Callable[[Tensor], Tensor], envs: VectorEnv, episodes: int, device: torch.device
-) -> list[float]:
-    """Unclipped returns of `episodes` whole episodes.
+class Played(NamedTuple):
+    """Episodes that were played."""
 
-    Every env plays its own share: taking the first to finish instead would favour short episodes.
+    returns: list[float]
+    """Unclipped, in the order in which the episodes ended."""
+    cut: int
+    """How many of them did not end by themselves."""
+
+
+def play_episodes(
+    policy: Callable[[Tensor], Tensor],
+    envs: VectorEnv,
+    episodes: int,
+    device: torch.device,
+    longest: float = math.inf,
+    told: Callable[[int, int], None] | None = None,
+) -> Played:
+    """Plays `episodes` whole episodes.
+
+    Every env plays its own share: taking the first to finish instead would favour short episodes. One that has not
+    ended after `longest` steps is cut off there and counted as it stands; its env cannot be started anew alone, so it
+    plays no more. `told` hears after each step how many episodes have ended and how many steps there were; it may raise
+    to put an end to them.
     """
     share = np.full(envs.num_envs, episodes // envs.num_envs)
     share[: episodes % envs.num_envs] += 1
     returns: list[float] = []
-    running = np.zeros(envs.num_envs)
+    running, lengths = np.zeros(envs.num_envs), np.zeros(envs.num_envs, dtype=np.int64)
+    steps = num_cut = 0
     observations = envs.reset()
     while (share > 0).any():
         actions = policy(torch.from_numpy(observations).to(device))
         result = envs.step(actions.cpu().numpy())
+        observations, over = result.observations, result.episode_over
         running += result.scores
-        counted = result.episode_over & (share > 0)
+        lengths += result.valid
+        cut = (lengths == longest) & ~over & (share > 0)
+        counted = (over & (share > 0)) | cut
         returns.extend(running[counted].tolist())
         share[counted] -= 1
-        running[result.episode_over] = 0.0
-        observations = result.observations
-    return returns
+        share[cut] = 0
+        running[over], lengths[over] = 0.0, 0
+        steps, num_cut = steps + 1, num_cut + int(cut.sum())
+        if told is not None:
+            told(len(returns), steps)
+    return Played(returns, num_cut)

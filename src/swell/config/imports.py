@@ -1,6 +1,7 @@
 """Things of the user's own: named on the command line as `module:name`, handed in as objects in Python."""
 
 import importlib
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -45,6 +46,12 @@ def name_of(thing: Callable[..., Any]) -> str:
     path = f"{module}:{name}"
     is_there = getattr(sys.modules.get(str(module)), str(name), None) is thing
     return path if is_there and module != "__main__" and is_import(path) else HandedIn(thing)
+
+
+def find_own_modules() -> None:
+    """Lets `module:name` find what lies in the current directory, after everything that is installed."""
+    if os.path.exists("."):  # it may have been deleted
+        sys.path.append(os.getcwd())
 
 
 def imported_maker(name: str, option: str) -> Callable[..., Any]:

@@ -9,6 +9,9 @@ import tyro
 from swell.config.own_envs import env_name, is_assignment, kwargs_words, texts_of, wrapper_names
 from swell.config.validation import Between, Count, Fault, Positive, Settings, Share, is_import
 
+MOST_EPISODES = 100
+"""Of an evaluation of which nobody has said how long it is to be."""
+
 Algorithm = Literal["pqn", "ppo", "ppo-ewma", "ppg", "ppg-ewma", "ess"]
 Backend = Literal["auto", "gymnasium", "envpool", "compiled"]
 """Who runs the envs. `auto` is ale-py for Atari, EnvPool for Procgen, which nobody else has, Gymnasium for the rest;
@@ -50,14 +53,22 @@ class EvaluationSettings(Settings):
 
     evaluate_every: Annotated[int, Between(0)] = 0
     """Env steps between greedy evaluations; 0 evaluates only at the end."""
-    evaluation_episodes: Annotated[int, Between(0)] = 100
-    """Whole greedy episodes per evaluation; 0 never evaluates."""
+    evaluation_episodes: Annotated[int, Between(0)] | None = None
+    """Whole greedy episodes per evaluation; none is 100, or down to 10 where these would take more steps than the
+    training. 0 never evaluates."""
+    max_evaluation_steps: Count | None = None
+    """Steps after which an evaluation cuts an episode off and counts it as it stands; none is 27,000, or
+    `max_episode_steps` where that is more."""
     target_return: float | None = None
     """Stops the run when an evaluation reaches this mean return."""
     checkpoint_every: Annotated[int, Between(0)] = 0
     """Env steps between checkpoints; 0 saves 20 times a run."""
     checkpoint_minutes: Positive = 10.0
     """A checkpoint is also written when so many minutes have passed since the last."""
+
+    @property
+    def most_evaluation_episodes(self) -> int:
+        return MOST_EPISODES if self.evaluation_episodes is None else self.evaluation_episodes
 
     def contradictions(self) -> Iterator[Fault]:
         for needed in ("evaluation_episodes", "evaluate_every"):
@@ -84,6 +95,8 @@ class EnvSettings(Settings):
     one for classic control, with extra `fast`."""
     async_envs: bool = False
     """One process per env; pays off only for envs slower than about a millisecond a step."""
+    env_timeout: Annotated[float, Between(0)] = 60.0
+    """Seconds that one step or reset of an env may take before the run stops and says that it hangs; 0 waits on."""
     max_episode_steps: Count | None = None
     """Time limit in agent steps; None keeps the env's own (MinAtar: 5000). It truncates, it does not terminate."""
     episodic_life: bool = False

@@ -83,7 +83,7 @@ class PlainLines:
         self._console = patient_console(stream)
         self._told_at = -math.inf
         self._has_news = False
-        self._has_status = False
+        self._has_status, self._status_at = False, -math.inf
         for line in view.opening:
             self.message(line)
 
@@ -100,8 +100,9 @@ class PlainLines:
         say(text, self._console)
 
     def status(self, text: str) -> None:
-        """Only the first of several: a log needs no countdown."""
-        if text and not self._has_status:
+        """The first of several, and then one as often as a row."""
+        if text and not (self._has_status and self._clock() - self._status_at < self._every_seconds):
+            self._status_at = self._clock()
             self.message(text)
         self._has_status = bool(text)
 
@@ -175,6 +176,11 @@ def say(text: str, console: Console) -> None:
     """Prints text as it is; on a stream without UTF-8, in ASCII."""
     with silenced_on_failure(console):
         console.print(to_ascii(text) if console.options.ascii_only else text)
+
+
+def warn(text: str) -> None:
+    """Says on stderr, where `--quiet` leaves it, what was found damaged."""
+    say(f"swell: {text}", patient_console(sys.stderr))
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """What a run reports: what a sink is, what rows add up to, and TensorBoard's curves."""
 
 import math
+import threading
 import warnings
 from collections import deque
 from collections.abc import Generator, Mapping, Sequence
@@ -58,8 +59,11 @@ class TensorBoardSink:
             raise ConfigError('TensorBoard is not installed: pip install "swell-rl[tensorboard]"')
         from torch.utils.tensorboard.writer import SummaryWriter  # here, because the import takes a second
 
-        self._writer = SummaryWriter(str(directory), purge_step=purge_step)
         self._works = True
+        self._hook_before = threading.excepthook
+        threading.excepthook = self._thread_failed
+        with self._silenced_on_failure():
+            self._writer = SummaryWriter(str(directory), purge_step=purge_step)
 
     def write(self, row: Row) -> None:
         for name in row:
@@ -74,7 +78,15 @@ class TensorBoardSink:
 
     def close(self) -> None:
         with self._silenced_on_failure():
-            self._writer.close()
+            if self._works:
+                self._writer.close()
+        if threading.excepthook == self._thread_failed:
+            threading.excepthook = self._hook_before
+
+    def _thread_failed(self, failure: threading.ExceptHookArgs) -> None:
+        """The failure of TensorBoard's own thread is raised by the next call too: one line will do."""
+        if not (type(failure.thread).__module__.startswith("tensorboard") and isinstance(failure.exc_value, OSError)):
+            self._hook_before(failure)
 
     def _add(self, tag: str, row: Row, name: str) -> None:
         value, env_steps = number(row, name), finite(row, "env_steps")

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from swell.display.console import Display, is_live_terminal, patient_console, say, silenced_on_failure
+from swell.display.console import is_live_terminal, patient_console, say, silenced_on_failure
 from swell.envs.starting import listening
 
 
@@ -67,21 +67,3 @@ def counting_envs(console: Console | None = None, clock: Callable[[], float] = t
     finally:
         with silenced_on_failure(console):
             live.stop()
-
-
-@contextmanager
-def show_evaluation(display: Display, clock: Callable[[], float] = time.monotonic) -> Generator[None]:
-    """Envs of an evaluation that take long are counted in the status of the run's display."""
-    countdown = Countdown(clock)
-
-    def show(started: int, num_envs: int) -> None:
-        words = countdown.words(started, num_envs)
-        if started == 0:
-            words = f"starting {num_envs} envs for the evaluation"
-        display.status("evaluating" if started == num_envs else words)
-
-    try:
-        with listening(show):
-            yield
-    finally:
-        display.status("")

@@ -51,7 +51,13 @@ def describe_evaluation(row: Row) -> str:
     if number(row, "mean_return") is None:
         return "–"
     score = f"{decimal(number(row, 'mean_return'))} ± {decimal(number(row, 'std_return'))}"
-    return f"{score} over {count(finite(row, 'episodes'))} episodes at {count(finite(row, 'env_steps'))} steps"
+    episodes = f"{count(finite(row, 'episodes'))} episodes{_cut_off(finite(row, 'cut_episodes'))}"
+    return f"{score} over {episodes} at {count(finite(row, 'env_steps'))} steps"
+
+
+def _cut_off(episodes: float | None) -> str:
+    """Of an evaluation; nothing where all came to their end."""
+    return f", {count(episodes)} of them cut off," if episodes else ""
 
 
 def summary_report(summary: Mapping[str, object], horizons: Sequence[int], next_commands: Sequence[str]) -> str:
@@ -86,7 +92,8 @@ def _final_evaluation(summary: Row) -> str:
         return ""
     spread = "" if deviation is None else f" ± {decimal(deviation)}"
     episodes = finite(summary, "evaluation_episodes")
-    return f"{decimal(mean)}{spread}" + ("" if episodes is None else f" ({count(episodes)} greedy episodes)")
+    cut = _cut_off(finite(summary, "evaluation_cut_episodes")).removesuffix(",")
+    return f"{decimal(mean)}{spread}" + ("" if episodes is None else f" ({count(episodes)} greedy episodes{cut})")
 
 
 def _work(summary: Row) -> str:

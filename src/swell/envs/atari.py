@@ -82,6 +82,11 @@ class AtariEnvs:
     def close(self) -> None:
         self._envs.close()
 
+    @property
+    def place(self) -> str:
+        """Which envs they are, and at which step, for messages."""
+        return f"{self._settings.env}: envs at step {self._env_steps}"
+
     def state_dict(self) -> dict[str, Any]:
         """The seeds and the actions of the unfinished games, and the observations to check a replay against."""
         if self.resume_tier == "continuing":

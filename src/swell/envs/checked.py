@@ -30,6 +30,9 @@ from swell.envs.spaces import (
 )
 from swell.errors import ConfigError, EnvironmentFailedError, SwellError
 
+LARGEST_REWARD = 1e18
+"""The square of more than 1.8e19 is no 32-bit float: the loss would be infinite, and the network be blamed for it."""
+
 
 class CheckedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Encodes observations and raises EnvironmentFailedError for anything that an env must not do.
@@ -90,6 +93,11 @@ class CheckedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
     def saved_state(self, state: dict[str, Any]) -> None:
         self._steps = state["steps"]
         restore(self.env, state["env"])
+
+    @property
+    def place(self) -> str:
+        """Which env it is, and at which step, for messages."""
+        return f"{self._env_id}: env {self._index} at step {self._steps}"
 
     def _failure(self, error: Exception) -> EnvironmentFailedError:
         where = f"{self._env_id}: env {self._index} failed at step {self._steps}"
@@ -152,6 +160,11 @@ class CheckedVectorEnvs:
         self._ended = np.zeros(settings.num_envs, dtype=np.bool_)
         self._steps = 0
 
+    @property
+    def place(self) -> str:
+        """Which envs they are, and at which step, for messages."""
+        return f"{self._settings.env}: envs at step {self._steps}"
+
     def _checked_observations(self, observations: Any) -> np.ndarray:
         try:
             rows = self._encoder.encode_rows(np.asarray(observations), self.num_envs)
@@ -168,6 +181,9 @@ class CheckedVectorEnvs:
             raise self._failure(f"expected rewards of shape {(self.num_envs,)}, got {scores.shape}")
         if not all_finite(scores):
             raise self._failure(f"expected finite rewards, got {first_not_finite(scores)}", scores)
+        if (too_large := np.abs(scores) > LARGEST_REWARD).any():
+            first = float(scores[too_large][0])
+            raise self._failure(_too_large(first), np.where(too_large, np.inf, 0.0))
         return scores
 
     def _failure(self, what: str, rows: np.ndarray | None = None) -> EnvironmentFailedError:
@@ -201,7 +217,13 @@ def _checked_reward(reward: Any) -> float:
         raise BadAnswerError(f"expected a number as reward, got {repr(reward)[:80]}") from None
     if not math.isfinite(score):
         raise BadAnswerError(f"expected a finite reward, got {score}")
+    if abs(score) > LARGEST_REWARD:
+        raise BadAnswerError(_too_large(score))
     return score
+
+
+def _too_large(reward: float) -> str:
+    return f"expected a reward within ±{LARGEST_REWARD:g}, of which a loss can take the square, got {reward:g}"
 
 
 def _checked_flag(flag: Any) -> bool:

@@ -23,6 +23,9 @@ ResumeTier = Literal["exact", "replay", "continuing"]
 - `continuing`: episodes in flight are lost and the envs restart from new seeds.
 """
 
+OTHER_LIMIT = "--env-timeout sets another limit, 0 none"
+"""Said of an env that hangs."""
+
 MAX_ATARI_STEPS = 27_000
 """108,000 frames: half an hour of play, the limit behind every published score."""
 

@@ -1,38 +1,43 @@
 """Gymnasium envs in worker processes, one for each."""
 
 import signal
-from collections.abc import Generator
+import traceback
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing import TimeoutError as WorkerTimeoutError
+from multiprocessing.connection import wait
+from multiprocessing.util import Finalize
 from typing import Any
 
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
+from gymnasium.vector.async_vector_env import _async_worker  # pyright: ignore[reportPrivateUsage]
 
 from swell.envs.checked import make_checked, one_line
-from swell.envs.contract import EnvBatch, EnvStep, ResumeTier, env_seeds, same_step
+from swell.envs.contract import OTHER_LIMIT, EnvBatch, EnvStep, ResumeTier, env_seeds, same_step
 from swell.envs.gymnasium_envs import LoopedEnvs
 from swell.envs.resume_check import resume, resume_tier_of, save
 from swell.errors import EnvironmentFailedError, SwellError
 
-TIMEOUT_SECONDS = 60.0
-"""How long a step or a reset may take before the env counts as hung."""
+TICK_SECONDS = 1.0
+"""Waiting is counted in ticks: a process that was stopped for an hour, or slept, has missed one and not an hour."""
 
 
 class WorkerEnvs:
-    """gymnasium's AsyncVectorEnv, made to notice workers that died or hang."""
+    """gymnasium's AsyncVectorEnv, made to notice workers that died or hang, and to keep them through Ctrl-C."""
 
-    def __init__(self, settings: EnvBatch, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+    def __init__(self, settings: EnvBatch) -> None:
         self.num_envs = settings.num_envs
         self._settings = settings
-        self._timeout = timeout_seconds
         self._steps = 0
         makers = [partial(make_checked, settings, index) for index in range(settings.num_envs)]
         try:
-            self._envs: Any = AsyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)
+            self._envs: Any = _Workers(makers, autoreset_mode=AutoresetMode.SAME_STEP, worker=_work)
         except (EOFError, OSError) as error:
             raise EnvironmentFailedError(f"{settings.env}: a worker process died while it was made") from error
+        # Before multiprocessing would end them at the exit of Python, by a signal that they ignore.
+        Finalize(self, self._envs.close_extras, exitpriority=1)
         self.observation_space = self._envs.single_observation_space
         self.action_space = self._envs.single_action_space
 
@@ -47,7 +52,8 @@ class WorkerEnvs:
         self._steps += 1
         with self._naming_failures():
             self._envs.step_async(actions)
-            observations, rewards, terminated, truncated, info = self._envs.step_wait(self._timeout)
+            self._await_answers()
+            observations, rewards, terminated, truncated, info = self._envs.step_wait()
         truncated &= ~terminated
         final_observations = observations
         if (ended := terminated | truncated).any():
@@ -59,8 +65,7 @@ class WorkerEnvs:
         return None if self._settings.render_mode is None else np.asarray(self._call("render")[0])
 
     def close(self) -> None:
-        if not self._envs.closed:
-            self._envs.close(terminate=True)
+        self._envs.close()
 
     def saved_state(self) -> dict[str, Any]:
         return {"steps": self._steps, "envs": list(self._call("saved_state"))}
@@ -81,12 +86,22 @@ class WorkerEnvs:
         with self._naming_failures():
             seeds = env_seeds(self._settings.seed, resume_count, self.num_envs, self._settings.first_env)
             self._envs.reset_async(seed=seeds)
-            return self._envs.reset_wait(self._timeout)[0]
+            self._await_answers()
+            return self._envs.reset_wait()[0]
 
     def _call(self, name: str) -> tuple[Any, ...]:
         with self._naming_failures():
             self._envs.call_async(name)
-            return self._envs.call_wait(self._timeout)
+            self._await_answers()
+            return self._envs.call_wait()
+
+    def _await_answers(self) -> None:
+        left = self._settings.env_timeout
+        for pipe in self._envs.parent_pipes if left else ():
+            while not pipe.poll(min(left, TICK_SECONDS)):
+                left -= TICK_SECONDS
+                if left <= 0:
+                    raise WorkerTimeoutError
 
     @contextmanager
     def _naming_failures(self) -> Generator[None]:
@@ -95,7 +110,7 @@ class WorkerEnvs:
             yield
         except Exception as error:
             reason = self._reason(error)
-            self._kill()
+            self._envs.close()
             raise EnvironmentFailedError(reason) from error
 
     def _reason(self, error: Exception) -> str:
@@ -104,23 +119,53 @@ class WorkerEnvs:
         where = f"at step {self._steps}"
         if isinstance(error, WorkerTimeoutError):
             hung = ", ".join(str(index) for index, pipe in enumerate(self._envs.parent_pipes) if not pipe.poll())
-            return f"{self._settings.env}: env {hung} gave no answer for {self._timeout:g} s {where}"
+            waited = f"gave no answer for {self._settings.env_timeout:g} s"
+            return f"{self._settings.env}: env {hung} {waited} {where}; {OTHER_LIMIT}"
         if isinstance(error, EOFError | OSError):
             return f"{self._settings.env}: {self._deaths()} {where}"
         return f"{self._settings.env}: envs failed {where}: {one_line(error)}"
 
     def _deaths(self) -> str:
-        for process in self._envs.processes:
-            process.join(timeout=0.1)  # the pipe of a dying process closes before the process is gone
-        exits = {index: process.exitcode for index, process in enumerate(self._envs.processes)}
+        processes = {process.sentinel: process for process in self._envs.processes}
+        for sentinel in wait(list(processes), timeout=1.0):  # the pipe of a dying process closes before it is gone
+            processes[sentinel].join()
+        exits = {index: process.exitcode for index, process in enumerate(processes.values())}
         deaths = [f"env {index} {_cause_of_death(code)}" for index, code in exits.items() if code is not None]
         return "the worker process of " + ", ".join(deaths) if deaths else "a worker process closed its pipe"
 
-    def _kill(self) -> None:
-        for process in self._envs.processes:
+
+class _Workers(AsyncVectorEnv):
+    """Ends its processes by SIGKILL, as they ignore all else, and reports a failure in them once and by raising it."""
+
+    def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
+        for process in getattr(self, "processes", ()):
             process.kill()
             process.join()
-        self._envs.closed = True
+        self.closed = True
+
+    def _raise_if_errors(self, successes: Iterable[bool]) -> None:
+        if not all(successes):
+            _, kind, message, trace = self.error_queue.get()
+            error: BaseException = kind(message)
+            error.add_note(trace)  # is printed with --debug only
+            raise error
+
+
+def _work(
+    index: int, make: Callable[[], Any], pipe: Any, parent_pipe: Any, shared: Any, errors: Any, *how: Any
+) -> None:
+    """A worker. Ctrl-C and SIGTERM reach the whole group of processes, and are for the run to obey: it still needs
+    the state of every env for its checkpoint, and then ends the workers itself.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        _async_worker(index, make, pipe, parent_pipe, shared, errors, *how)
+    except (EOFError, OSError):
+        pass  # the run is gone, and nobody is left to be told
+    except Exception as error:
+        errors.put((index, type(error), str(error), traceback.format_exc()))
+        pipe.send((None, False))
 
 
 def _cause_of_death(exit_code: int) -> str:

@@ -29,6 +29,13 @@ def standardise(inputs: np.ndarray, count: int, center: np.ndarray, scale: np.nd
 
 
 @kernel
+def make_gumbel(uniform: np.ndarray) -> None:
+    """−log(−log u), in place: the largest of log p + such noise is a draw of p."""
+    for place in range(uniform.size):
+        uniform[place] = -math.log(-math.log(uniform[place]))
+
+
+@kernel
 def act(
     network: Network,
     room: Room,

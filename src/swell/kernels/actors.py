@@ -129,8 +129,8 @@ class PolicyActor(_Actor):
         draw = torch.randn if self._is_continuous else torch.rand
         outputs = self.noise.shape[2]
         self.noise = self._drawn(lambda envs: draw((horizon, envs, outputs), generator=self._generator))
-        if not self._is_continuous:  # Gumbel noise: the largest of log p + noise is a draw of p
-            torch.from_numpy(self.noise).log_().neg_().log_().neg_()
+        if not self._is_continuous:
+            acting.make_gumbel(self.noise.reshape(-1))
 
     def act(self, step: int, observations: np.ndarray, progress: float) -> np.ndarray:
         self._see(observations)

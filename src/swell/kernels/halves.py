@@ -96,7 +96,7 @@ def dual_passes(
     losses: np.ndarray,
     norms: np.ndarray,
 ) -> int:
-    """As `updates.policy_passes`."""
+    """As `updates.policy_passes`; the sums of the last pass are left in those of the policy."""
     desk, steps = meeting.desk, losses.size
     for step in range(1, steps + 1):
         call_helpers(desk, meeting.rest, lanes, step)
@@ -111,6 +111,7 @@ def dual_passes(
         half_adam(policy, optimizer, meeting, step)
     go_along(value, value_room, optimizer, batch, objective, meeting, orders, ends, 2 * steps)
     write(desk, POSTED, OVER)
+    meeting.sums[POLICY] += meeting.sums[VALUE]
     optimizer.numbers[STEPS] += steps
     return steps
 

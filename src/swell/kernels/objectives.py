@@ -113,108 +113,169 @@ def policy_slopes(
     gradient: np.ndarray,
     sums: np.ndarray,
 ) -> None:
-    """Adds up the policy's losses on the chosen rows; slopes, times `share`, go into the room or the gradient."""
+    """Adds up the policy's losses on the chosen rows; slopes, times `share`, go into the room or the gradient.
+
+    It goes through all rows at each step of the formula, since a few numbers of one row are too few to be vectorised.
+    """
     count, policy = chosen.size, network.layers[heads.policy]
     parameters = rows_of(room.activations, policy[OUT], policy[OUTPUTS], count)
     slopes = rows_of(room.slopes, policy[OUT], policy[OUTPUTS], count)
-    clip, bonus = np.float32(objective.clip_range), np.float32(objective.entropy_coefficient)
-    start = max(heads.log_std, 0)
-    log_std = vector(network.weights, start, network.weights.size - start)
-    log_std_gradient = vector(gradient, start, gradient.size - start)
-    for place in range(count):
-        row = chosen[place]
-        advantage = (batch.advantages[row] - mean) * factor
-        if heads.log_std >= 0:
-            log_prob, entropy = gaussian(parameters[place], log_std, batch.points[row])
-        else:
-            log_prob, entropy = choices(parameters[place], heads.sizes, batch.choices[row], slopes[place])
-        log_ratio = log_prob - batch.log_probs[row]
-        ratio = np.float32(math.exp(log_ratio))
-        unclipped = -ratio * advantage
-        clipped = -min(max(ratio, ONE - clip), ONE + clip) * advantage
-        slope = share * unclipped if unclipped >= clipped else ZERO * unclipped
-        if heads.log_std >= 0:
-            gaussian_slopes(parameters[place], log_std, batch.points[row], slope, share * bonus, slopes[place])
-            add_log_std_slopes(parameters[place], log_std, batch.points[row], slope, share * bonus, log_std_gradient)
-        else:
-            choice_slopes(parameters[place], heads.sizes, batch.choices[row], slope, share * bonus, slopes[place])
-        policy_loss = clipped if clipped > unclipped else unclipped  # NaN stays
-        sums[POLICY_LOSS] += policy_loss
-        sums[ENTROPY] += entropy
-        sums[APPROX_KL] += (ratio - ONE) - log_ratio
-        sums[CLIPPED] += abs(ratio - ONE) > clip
-        sums[LOSS] += policy_loss - bonus * entropy
+    bonus = np.float32(objective.entropy_coefficient)
+    log_probs, pulls = np.empty(count, np.float32), np.empty(count, np.float32)
+    if heads.log_std >= 0:
+        log_std = vector(network.weights, heads.log_std, policy[OUTPUTS])
+        log_std_gradient = vector(gradient, heads.log_std, policy[OUTPUTS])
+        precisions = np.exp(-log_std)
+        entropy = count * gaussians(parameters, log_std, precisions, batch.points, chosen, log_probs)
+        loss = clipped_surrogate(batch, objective, chosen, mean, factor, share, log_probs, pulls, sums)
+        gaussian_slopes(parameters, precisions, batch.points, chosen, pulls, share * bonus, slopes, log_std_gradient)
+    else:
+        logs, chances = np.empty(slopes.T.shape, np.float32), np.empty(slopes.T.shape, np.float32)
+        entropies = np.empty((heads.sizes.size, count), np.float32)
+        choices(parameters, heads.sizes, batch.choices, chosen, logs, chances, entropies, log_probs)
+        entropy = entropies.sum()
+        loss = clipped_surrogate(batch, objective, chosen, mean, factor, share, log_probs, pulls, sums)
+        choice_slopes(logs, chances, entropies, heads.sizes, batch.choices, chosen, pulls, share * bonus, slopes)
+    sums[ENTROPY] += entropy
+    sums[LOSS] += loss - bonus * entropy
 
 
 @kernel
-def choices(logits: np.ndarray, sizes: np.ndarray, actions: np.ndarray, chances: np.ndarray) -> tuple[float, float]:
-    """log π(a) and the entropy of independent choices; `logits` become log-probabilities."""
-    log_prob, entropy, start = ZERO, ZERO, 0
+def clipped_surrogate(
+    batch: PolicyRows,
+    objective: Objective,
+    chosen: np.ndarray,
+    mean: float,
+    factor: float,
+    share: float,
+    log_probs: np.ndarray,
+    pulls: np.ndarray,
+    sums: np.ndarray,
+) -> float:
+    """The sum of max(−ρ A, −clip(ρ) A) over the rows; `pulls` become its slopes by log π(a), times `share`."""
+    clip = np.float32(objective.clip_range)
+    total, distance, clipped_rows = 0.0, 0.0, 0
+    for place in range(chosen.size):
+        row = chosen[place]
+        log_ratio = log_probs[place] - batch.log_probs[row]
+        ratio = np.float32(math.exp(log_ratio))
+        advantage = (batch.advantages[row] - mean) * factor
+        unclipped = -ratio * advantage
+        clipped = -min(max(ratio, ONE - clip), ONE + clip) * advantage
+        pulls[place] = share * unclipped if unclipped >= clipped else ZERO * unclipped
+        total += clipped if clipped > unclipped else unclipped  # NaN stays
+        distance += (ratio - ONE) - log_ratio
+        clipped_rows += abs(ratio - ONE) > clip
+    sums[POLICY_LOSS] += total
+    sums[APPROX_KL] += distance
+    sums[CLIPPED] += clipped_rows
+    return total
+
+
+@kernel
+def choices(
+    logits: np.ndarray,
+    sizes: np.ndarray,
+    actions: np.ndarray,
+    chosen: np.ndarray,
+    logs: np.ndarray,
+    chances: np.ndarray,
+    entropies: np.ndarray,
+    log_probs: np.ndarray,
+) -> None:
+    """log p_i and p_i [P, B] of independent choices, the entropy of each [K, B], and log π(a) [B]."""
+    largest, totals = np.empty(log_probs.size, np.float32), np.empty(log_probs.size, np.float32)
+    rows = range(log_probs.size)
+    log_probs[:] = ZERO
+    start = 0
     for part in range(sizes.size):
-        end = start + sizes[part]
-        largest = logits[start]
-        for place in range(start + 1, end):
-            largest = max(largest, logits[place])
-        total = ZERO
-        for place in range(start, end):
-            chances[place] = np.float32(math.exp(logits[place] - largest))
-            total += chances[place]
-        constant, norm = largest + np.float32(math.log(total)), ONE / total
-        for place in range(start, end):
-            chances[place] *= norm
-            logits[place] -= constant
-            entropy -= chances[place] * logits[place]
-        log_prob += logits[start + actions[part]]
+        end, entropy = start + sizes[part], entropies[part]
+        largest[:] = logits[:, start]
+        for column in range(start + 1, end):
+            for row in rows:
+                largest[row] = max(largest[row], logits[row, column])
+        totals[:] = ZERO
+        for column in range(start, end):
+            for row in rows:
+                logs[column, row] = logits[row, column] - largest[row]
+                chances[column, row] = np.float32(math.exp(logs[column, row]))
+                totals[row] += chances[column, row]
+        for row in rows:
+            largest[row] = np.float32(math.log(totals[row]))
+            totals[row] = ONE / totals[row]
+        entropy[:] = ZERO
+        for column in range(start, end):
+            for row in rows:
+                chances[column, row] *= totals[row]
+                logs[column, row] -= largest[row]
+                entropy[row] -= chances[column, row] * logs[column, row]
+        for row in rows:
+            log_probs[row] += logs[start + actions[chosen[row], part], row]
         start = end
-    return log_prob, entropy
 
 
 @kernel
 def choice_slopes(
-    log_probs: np.ndarray, sizes: np.ndarray, actions: np.ndarray, slope: float, bonus: float, slopes: np.ndarray
+    logs: np.ndarray,
+    chances: np.ndarray,
+    entropies: np.ndarray,
+    sizes: np.ndarray,
+    actions: np.ndarray,
+    chosen: np.ndarray,
+    pulls: np.ndarray,
+    bonus: float,
+    slopes: np.ndarray,
 ) -> None:
-    """slope · (1{i = a} − p_i) + bonus · p_i (log p_i + H), where `slopes` are the chances p before."""
+    """pull · (1{i = a} − p_i) + bonus · p_i (log p_i + H)."""
     start = 0
     for part in range(sizes.size):
         end = start + sizes[part]
-        entropy = ZERO
-        for place in range(start, end):
-            entropy -= slopes[place] * log_probs[place]
-        for place in range(start, end):
-            slopes[place] *= bonus * (log_probs[place] + entropy) - slope
-        slopes[start + actions[part]] += slope
+        for column in range(start, end):
+            for row in range(chosen.size):
+                push = bonus * (logs[column, row] + entropies[part, row]) - pulls[row]
+                slopes[row, column] = chances[column, row] * push
+        for row in range(chosen.size):
+            slopes[row, start + actions[chosen[row], part]] += pulls[row]
         start = end
 
 
 @kernel
-def gaussian(means: np.ndarray, log_std: np.ndarray, point: np.ndarray) -> tuple[float, float]:
-    """log π(a) and the entropy of independent normal components."""
-    log_prob, entropy = ZERO, ZERO
-    for place in range(means.size):
-        distance = (point[place] - means[place]) * np.float32(math.exp(-log_std[place]))
-        log_prob -= HALF * distance * distance + log_std[place] + HALF_LOG_TWO_PI
-        entropy += log_std[place] + HALF + HALF_LOG_TWO_PI
-    return log_prob, entropy
+def gaussians(
+    means: np.ndarray,
+    log_std: np.ndarray,
+    precisions: np.ndarray,
+    points: np.ndarray,
+    chosen: np.ndarray,
+    log_probs: np.ndarray,
+) -> float:
+    """log π(a) [B] of independent normal components; returns the entropy, which is that of every row."""
+    scale = HALF_LOG_TWO_PI * np.float32(log_std.size) + log_std.sum()
+    for row in range(chosen.size):
+        square = ZERO
+        for column in range(log_std.size):
+            distance = (points[chosen[row], column] - means[row, column]) * precisions[column]
+            square += distance * distance
+        log_probs[row] = -HALF * square - scale
+    return scale + HALF * np.float32(log_std.size)
 
 
 @kernel
 def gaussian_slopes(
-    means: np.ndarray, log_std: np.ndarray, point: np.ndarray, slope: float, bonus: float, slopes: np.ndarray
+    means: np.ndarray,
+    precisions: np.ndarray,
+    points: np.ndarray,
+    chosen: np.ndarray,
+    pulls: np.ndarray,
+    bonus: float,
+    slopes: np.ndarray,
+    log_std_gradient: np.ndarray,
 ) -> None:
-    """slope · (a − μ) / σ²."""
-    for place in range(means.size):
-        precision = np.float32(math.exp(-log_std[place]))
-        slopes[place] = slope * (point[place] - means[place]) * precision * precision
-
-
-@kernel
-def add_log_std_slopes(
-    means: np.ndarray, log_std: np.ndarray, point: np.ndarray, slope: float, bonus: float, gradient: np.ndarray
-) -> None:
-    """slope · (((a − μ) / σ)² − 1) − bonus."""
-    for place in range(means.size):
-        distance = (point[place] - means[place]) * np.float32(math.exp(-log_std[place]))
-        gradient[place] += slope * (distance * distance - ONE) - bonus
+    """pull · (a − μ) / σ² by the means; pull · (((a − μ) / σ)² − 1) − bonus by log σ, added up over the rows."""
+    for row in range(chosen.size):
+        for column in range(precisions.size):
+            distance = (points[chosen[row], column] - means[row, column]) * precisions[column]
+            slopes[row, column] = pulls[row] * distance * precisions[column]
+            log_std_gradient[column] += pulls[row] * (distance * distance - ONE) - bonus
 
 
 @kernel

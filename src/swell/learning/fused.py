@@ -158,7 +158,7 @@ class FusedPasses:
 
     def run(self, indices: Tensor, minibatches: int, epochs: int, learner: CountsSteps) -> list[StepTaken]:
         """The steps of so many passes; one that is not finite stops the run before it reaches the weights."""
-        orders = np.stack([shuffled(indices, minibatches, self._generator).numpy() for _ in range(epochs)])
+        orders = shuffled(indices, minibatches, epochs, self._generator).numpy()
         ends = ends_of(orders.shape[1], min(minibatches, orders.shape[1]))
         losses, norms = np.empty(epochs * len(ends)), np.empty(epochs * len(ends))
         taken = self._call(orders, ends, losses, norms)
@@ -166,7 +166,7 @@ class FusedPasses:
         learner.gradient_steps += taken
         if taken < len(losses):
             require_finite(losses[taken], norms[taken])
-        return [StepTaken(loss, norm) for loss, norm in zip(losses.tolist(), norms.tolist(), strict=True)]
+        return list(map(StepTaken, losses.tolist(), norms.tolist()))
 
     def _call(self, orders: np.ndarray, ends: np.ndarray, losses: np.ndarray, norms: np.ndarray) -> int:
         raise NotImplementedError
@@ -263,7 +263,7 @@ class ClippedPolicyPasses(FusedPasses):
             helper.call(halves.help_dual_passes, half_of(model, value), room, *data)
         ours = (half_of(model, policy), half_of(model, value), policy.room, value.room)
         taken = halves.dual_passes(*ours, *data, threads, losses, norms)
-        self._sums = meeting.sums.sum(axis=0)
+        self._sums = meeting.sums[0]
         return taken
 
 

@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Generator, Tensor, nn
@@ -137,14 +136,18 @@ def shuffled_minibatches(indices: Tensor, minibatches: int, epochs: int, generat
     A single minibatch keeps their order, since it holds them all.
     """
     for _ in range(epochs):
-        yield from shuffled(indices, minibatches, generator).tensor_split(min(minibatches, indices.shape[0]))
+        (order,) = shuffled(indices, minibatches, 1, generator)
+        yield from order.tensor_split(min(minibatches, indices.shape[0]))
 
 
-def shuffled(indices: Tensor, minibatches: int, generator: Generator) -> Tensor:
-    """The indices in the order in which an epoch deals them out."""
+def shuffled(indices: Tensor, minibatches: int, epochs: int, generator: Generator) -> Tensor:
+    """[epochs, B] the indices in the order in which each epoch deals them out."""
     if minibatches == 1:
-        return indices
-    return indices[torch.randperm(indices.shape[0], generator=generator).to(indices.device)]
+        return indices.repeat(epochs, 1)
+    orders = torch.empty((epochs, indices.shape[0]), dtype=torch.long)
+    for order in orders:
+        torch.randperm(order.shape[0], generator=generator, out=order)
+    return indices[orders.to(indices.device)]
 
 
 AddGradient = Callable[[Tensor, int], float]
@@ -233,8 +236,7 @@ def require_finite(loss: float, norm: float) -> None:
         raise DivergedError(f"the loss is {loss} and its gradient norm {norm}: no finite update is possible")
 
 
-@dataclass(frozen=True)
-class StepTaken:
+class StepTaken(NamedTuple):
     """One gradient step: its loss and the norm of its gradient before clipping."""
 
     loss: float

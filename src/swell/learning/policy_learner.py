@@ -228,7 +228,8 @@ class PolicyLearner(Generic[SettingsKind]):
     @torch.no_grad()
     def observe(self, batch: PolicyBatch) -> None:
         """After an update: lets the observation normaliser, if there is one, take in what was seen."""
-        self.network.observe(batch.states[batch.own])
+        if self.network.normalizer is not None:
+            self.network.observe(batch.states[batch.own])
 
     def report(
         self, batch: PolicyBatch, plan: BatchPlan, now: Hyperparameters, steps: list[StepTaken], means: dict[str, float]

@@ -20,10 +20,13 @@ class Every:
         self.interval = interval
         self._passed = 0
 
+    def is_due(self, count: int) -> bool:
+        """Whether `crossed` would be true, which this leaves as it is."""
+        return count // self.interval > self._passed
+
     def crossed(self, count: int) -> bool:
-        passed = count // self.interval
-        is_new = passed > self._passed
-        self._passed = max(passed, self._passed)
+        is_new = self.is_due(count)
+        self._passed = max(count // self.interval, self._passed)
         return is_new
 
     def state_dict(self) -> dict[str, Any]:

@@ -70,13 +70,14 @@ def resume(arguments: list[str]) -> None:
     parser.add_argument(
         "--report", action="store_true", help="also write report.html into the run directory at the end"
     )
+    parser.add_argument("--trust", action="store_true", help="import what the directory names, whoever made it")
     parser.add_argument("--quiet", action="store_true", help="print only the summary at the end")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     asked = parser.parse_args(arguments)
     require_trl()
     from swell.llm.session import resume as go_on
 
-    tell(go_on(asked.directory, asked.total_completions, quiet=asked.quiet), asked.report)
+    tell(go_on(asked.directory, asked.total_completions, quiet=asked.quiet, trust=asked.trust), asked.report)
 
 
 def require_trl() -> None:
@@ -90,7 +91,8 @@ def tell(summary: dict[str, Any], report: bool) -> None:
     from swell.llm.panel import closing_words
     from swell.llm.session import is_first_process
     from swell.report.command import Report, report as write
-    from swell.runs.run_directory import read_description, read_jsonl
+    from swell.runs.description import read_description
+    from swell.runs.logs import read_jsonl
 
     if not is_first_process():
         return

@@ -1,7 +1,6 @@
 """A run directory for a trainer of TRL's kind: config.json, metrics.jsonl, evaluations.jsonl, summary.json, seals."""
 
 import contextlib
-import json
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -12,14 +11,16 @@ from typing import Any, cast
 import torch
 from transformers import TrainerCallback
 
-from swell.display.console import Quiet
+from swell.display.console import Quiet, warn
 from swell.display.sinks import Sink
 from swell.errors import DivergedError, StorageError
 from swell.learning.schedules import Every
 from swell.llm.checkpoints import SEAL_NAME
 from swell.llm.trainer import GRPOTrainer
 from swell.memory.system import peak_memory_mb
-from swell.runs.run_directory import JsonLines, read_jsonl, write_json_atomic
+from swell.runs.logs import JsonLines, read_jsonl
+from swell.runs.run_directory import write_json_atomic
+from swell.runs.sealed import write_sealed
 
 FINAL_SHARE = 0.1
 """Of a run's completions, whose rewards make its final reward."""
@@ -112,10 +113,10 @@ class RunLog(TrainerCallback):
         self._started = time.perf_counter()
         self._writes = trainer.is_world_process_zero()
         if self._writes:
-            self._metrics = JsonLines(directory / "metrics.jsonl")
-            self._evaluations = JsonLines(directory / "evaluations.jsonl")
-            for lines in (self._metrics, self._evaluations):
-                lines.truncate_to(_bytes_until(lines.path, self.completions) if seal else 0)
+            self._metrics, self._evaluations = (
+                JsonLines(directory / f"{name}.jsonl", earlier["logs"][name] if seal else None, warn)
+                for name in ("metrics", "evaluations")
+            )
 
     # What Hugging Face's loop calls.
 
@@ -125,7 +126,7 @@ class RunLog(TrainerCallback):
         self._due.crossed(self.completions)
         if self._writes:
             config = {**self._description["config"], "total_completions": self.total}
-            write_json_atomic(self.directory / "config.json", {**self._description, "config": config})
+            write_sealed(self.directory / "config.json", {**self._description, "config": config})
             self._display = self._make_display(self.total)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -168,6 +169,7 @@ class RunLog(TrainerCallback):
             "updates": self.updates,
             "total": self.total,
             "wall_seconds": self._wall_seconds(),
+            "logs": {"metrics": self._metrics.mark, "evaluations": self._evaluations.mark},
         }
         write_json_atomic(Path(args.output_dir) / f"checkpoint-{state.global_step}" / SEAL_NAME, seal)
 
@@ -199,7 +201,7 @@ class RunLog(TrainerCallback):
             **{name: value for name, value in known.items() if value is not None},
         }
         if self._writes:
-            write_json_atomic(self.directory / "summary.json", summary)
+            write_sealed(self.directory / "summary.json", summary)
         return summary
 
     def finish_if_possible(self, status: str) -> None:
@@ -253,16 +255,6 @@ def _batch_metrics(trainer: GRPOTrainer, logs: Mapping[str, Any]) -> dict[str, A
     given = (args.calm_reading, args.volatile_reading) if args.batch_scaler == "adaptive" else ("auto", "auto")
     calm, volatile = getattr(moving.controller.scaler, "thresholds", given) or ("auto", "auto")
     return row if calm == "auto" else {**row, "calm_reading": calm, "volatile_reading": volatile}
-
-
-def _bytes_until(log: Path, completions: int) -> int:
-    """Where the first row begins that is about later completions."""
-    end = 0
-    for line in log.read_bytes().splitlines(keepends=True):
-        if json.loads(line)["completions"] > completions:
-            break
-        end += len(line)
-    return end
 
 
 def _require_finite(logs: Mapping[str, Any], step: int) -> None:

@@ -14,9 +14,9 @@ import datasets
 import torch
 import transformers
 
-from swell.display.console import make_console, patient_console, say
+from swell.display.console import make_console, patient_console, say, warn
 from swell.display.sinks import Sink
-from swell.errors import ConfigError
+from swell.errors import ConfigError, StorageError
 from swell.llm.checkpoints import newest_checkpoint, remove_torn_checkpoints
 from swell.llm.config import GRPOConfig
 from swell.llm.description import describe_run
@@ -26,18 +26,18 @@ from swell.llm.run_log import RunLog
 from swell.llm.sources import require_model
 from swell.llm.tasks import accuracy
 from swell.llm.trainer import GRPOTrainer
+from swell.runs.description import read_description
 from swell.runs.endings import told_endings
 from swell.runs.interrupt import InterruptedRunError, StopRequest
+from swell.runs.logs import read_jsonl
 from swell.runs.run_directory import (
     RunLock,
     create_run_directory,
     default_run_name,
     next_free,
-    read_description,
-    read_json,
-    read_jsonl,
 )
-from swell.runs.start import differences
+from swell.runs.start import differences, sound_summary
+from swell.runs.trust import is_trusted, place_of_foreign_module, refusal
 
 RESUME = "swell llm resume"
 FRESH_PROBLEMS = 1000
@@ -62,17 +62,21 @@ def begin(run: ModelRun, parts: Parts, directory: Path, *, quiet: bool) -> dict[
         return drive(run, trainer, {**description, "asked": run.stored()}, directory, quiet)
 
 
-def resume(directory: Path, total_completions: int | None, *, quiet: bool) -> dict[str, Any]:
-    """Continues a run from its newest whole checkpoint; one that is done is returned as it is."""
+def resume(directory: Path, total_completions: int | None, *, quiet: bool, trust: bool = False) -> dict[str, Any]:
+    """Continues a run from its newest whole checkpoint; one that is done is returned as it is.
+
+    `trust` imports whatever the directory names; without it, only rewards of installed packages.
+    """
     described = read_description(directory, "llm")
     if "asked" not in described:
         raise ConfigError(
             f"{directory} is the run of a script: only that knows how to go on, by resume_from_checkpoint"
         )
     run = ModelRun.from_stored(described["asked"], directory)
+    require_trusted_parts(run, directory, trust)
     if total_completions is not None:
         run = replace(run, config={**run.config, "total_completions": total_completions})
-    summary = read_json(directory / "summary.json") if (directory / "summary.json").exists() else {}
+    summary = sound_summary(directory, warn)
     if summary.get("status") == "done" and total_completions in (None, described["config"]["total_completions"]):
         say(f"{directory} is done already; --total-completions lets it go on for longer", patient_console())
         return {**summary, "directory": str(directory)}
@@ -82,6 +86,8 @@ def resume(directory: Path, total_completions: int | None, *, quiet: bool) -> di
         config = make_config(run.config, directory)
         found = newest_checkpoint(directory, config.batch_scaler != "none")
         seal = found[1] if found else {}
+        if found and "logs" not in seal:
+            raise StorageError(f"{found[0]} is of an earlier version of Swell; use the one that wrote it")
         total = total_completions or seal.get("total", 0)
         over = found is not None and seal["completions"] >= total  # killed between its last checkpoint and its summary
         trainer = make_trainer(str(found[0]) if found and over else run.model, Parts.load(run), config)
@@ -92,6 +98,18 @@ def resume(directory: Path, total_completions: int | None, *, quiet: bool) -> di
                 say(notice, patient_console())
         now["started"] = described.get("started", described["versions"])
         return drive(run, trainer, now, directory, quiet, found, over)
+
+
+def require_trusted_parts(run: ModelRun, directory: Path, trust: bool) -> None:
+    """What a directory names may be anybody's; a reward of an installed package gets nothing but completions."""
+    if is_trusted(trust):
+        return
+    for name in run.reward:
+        module = name.partition(":")[0]
+        if (place := place_of_foreign_module(module)) is not None:
+            raise refusal(directory, "reward", name, f"the module {module} is of no installed package ({place})")
+    if run.config.get("trust_remote_code"):
+        raise refusal(directory, "model", run.model, "trust_remote_code runs whatever code comes with it")
 
 
 def drive(

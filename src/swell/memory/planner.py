@@ -39,7 +39,7 @@ def fit_into_memory(
     if decided is not None or device.type != "cpu" or resident_memory() is None:
         envs = make_envs(config)
         return envs, envs.reset(), decided or MemoryPlan(config.micro_batch_size, longest_horizon)
-    if config.evaluation_episodes:
+    if config.most_evaluation_episodes:
         # The packages that envs import weigh once, however many envs there are.
         make_envs(replace(config, async_envs=False, num_envs=1)).close()
     resident = resident_memory() or 0
@@ -58,7 +58,7 @@ def fit_into_memory(
         needs=needs,
         resident=max(resident, resident_memory() or 0),
         each_env=weight_of_envs / config.num_envs,
-        evaluation_envs=min(config.evaluation_episodes, EVALUATION_ENVS),
+        evaluation_envs=min(config.most_evaluation_episodes, EVALUATION_ENVS),
     )
     return envs, observations, plan_memory(footprint, longest_horizon, limit)
 

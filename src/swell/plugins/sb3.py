@@ -42,13 +42,14 @@ class BatchCallback(BaseCallback):
         self,
         make_controller: Callable[[OnPolicyAlgorithm], BatchController],
         *,
+        every: int | None = 1,
         probe_states: int = PROBE_STATES,
         seed: int = 0,
         verbose: int = 0,
     ) -> None:
         super().__init__(verbose)
         self._make_controller = make_controller
-        self._probes = {"probe_states": probe_states, "seed": seed}
+        self._looks: dict[str, Any] = {"every": every, "probe_states": probe_states, "seed": seed}
         self._batch: MovingBatch | None = None
         self._finish: Callable[[], float | None] | None = None
 
@@ -77,7 +78,7 @@ class BatchCallback(BaseCallback):
                 f"{name} must not be inside {outer}, which shows it no rollouts; give learn() a list of both"
             )
         self._finish = None
-        self._batch = MovingBatch(model, self._make_controller(model), **self._probes)
+        self._batch = MovingBatch(model, self._make_controller(model), **self._looks)
         self._batch.set_length()
 
     def _on_rollout_start(self) -> None:
@@ -112,7 +113,8 @@ class AdaptiveBatchCallback(BatchCallback):
         min_steps: the shortest rollout, and the first.
         max_steps: the longest rollout.
         signal: what is measured: `kl_divergence`, `behavioral_divergence`, `effective_sample_size` or an object.
-        every: a reading at every so many updates. More is cheaper and slower.
+        every: a reading at every so many updates; by default at each that ends another 512 env steps, which is every
+            update where rollouts are that long. More is cheaper and slower.
         probe_states: most states of a rollout that a reading looks at.
         seed: of the choice of these states.
         verbose: as in every callback of SB3.
@@ -126,7 +128,7 @@ class AdaptiveBatchCallback(BatchCallback):
         max_steps: int,
         signal: Signal | str = "kl_divergence",
         *,
-        every: int = 1,
+        every: int | None = None,
         probe_states: int = PROBE_STATES,
         seed: int = 0,
         verbose: int = 0,
@@ -136,7 +138,7 @@ class AdaptiveBatchCallback(BatchCallback):
             return adaptive_controller(min_steps, max_steps, signal, every, **options)
 
         make()  # whatever is wrong is said here rather than when training begins
-        super().__init__(make, probe_states=probe_states, seed=seed, verbose=verbose)
+        super().__init__(make, every=every, probe_states=probe_states, seed=seed, verbose=verbose)
 
 
 class MeasureBatchCallback(BatchCallback):
@@ -155,16 +157,18 @@ class MeasureBatchCallback(BatchCallback):
         self,
         signal: Signal | str = "kl_divergence",
         *,
-        every: int = 1,
+        every: int | None = None,
         probe_states: int = PROBE_STATES,
         seed: int = 0,
         verbose: int = 1,
         **calibration: Any,
     ) -> None:
         def make(model: OnPolicyAlgorithm) -> BatchController:
-            return BatchController.measuring(model.n_steps, signal=signal, every=every, **calibration)
+            return BatchController.measuring(
+                model.n_steps, signal=signal, every=1 if every is None else every, **calibration
+            )
 
-        super().__init__(make, probe_states=probe_states, seed=seed, verbose=verbose)
+        super().__init__(make, every=every, probe_states=probe_states, seed=seed, verbose=verbose)
 
     def _on_rollout_start(self) -> None:
         self.batch.log(self._read())
@@ -203,7 +207,9 @@ class AdaptiveBatch(OnPolicyAlgorithm):
         super()._setup_model()
         controller = self.make_controller()
         given = self.batch_settings or {}
-        self._batch = MovingBatch(self, controller, **{name: given.get(name, PROBES[name]) for name in PROBES})
+        probes = {name: given.get(name, PROBES[name]) for name in PROBES}
+        every = given.get("every") if given else 1  # without settings the controller is the user's own, and counts
+        self._batch = MovingBatch(self, controller, every=every, **probes)
         self._batch.set_length()
         self._batch.fit_buffer()
 

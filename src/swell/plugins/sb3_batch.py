@@ -16,9 +16,14 @@ from stable_baselines3.common.utils import obs_as_tensor
 from torch import Tensor
 
 from swell.batch.controller import BatchController
+from swell.batch.signals import BehavioralDivergence, KLDivergence
 from swell.errors import ConfigError
+from swell.plugins.options import is_due
 from swell.plugins.views import view_of
 from swell.types import PolicyView
+
+READ_WITHOUT_LOG_PROBS = (KLDivergence, BehavioralDivergence)
+"""Signals that do without those of the actions taken, which are a good part of a look at a few states."""
 
 
 def even_minibatch_size(samples: int, nominal: int) -> int:
@@ -42,8 +47,11 @@ class RolloutPolicy:
     The states are copied at the first call, before the update: it flattens the buffer in place.
     """
 
-    def __init__(self, model: OnPolicyAlgorithm, probe_states: int, seed: tuple[int, ...]) -> None:
+    def __init__(
+        self, model: OnPolicyAlgorithm, probe_states: int, seed: tuple[int, ...], with_log_probs: bool = True
+    ) -> None:
         self._model = model
+        self._with_log_probs = with_log_probs
         self._probe_states = probe_states
         self._seed = seed
         self._rows: dict[str, Any] | None = None
@@ -51,11 +59,13 @@ class RolloutPolicy:
     def __call__(self) -> PolicyView:
         policy = self._model.policy
         was_training = policy.training
-        policy.set_training_mode(False)  # running statistics and dropout must not notice
+        if was_training:
+            policy.set_training_mode(False)  # running statistics and dropout must not notice
         try:
             return self._view()
         finally:
-            policy.set_training_mode(was_training)
+            if was_training:
+                policy.set_training_mode(True)
 
     def _view(self) -> PolicyView:
         if self._rows is None:
@@ -63,10 +73,11 @@ class RolloutPolicy:
         policy, rows, space = self._model.policy, self._rows, self._model.action_space
         made = policy.get_distribution(rows["observations"], *rows["also"])
         distribution = cast(Any, made[0] if isinstance(made, tuple) else made)
-        actions = rows["actions"].long().flatten() if isinstance(space, spaces.Discrete) else rows["actions"]
         # A copy: SB3 has one distribution object, and its next pass would change the parameters of this one.
         view = view_of(getattr(distribution, "distributions", None) or distribution.distribution)
-        view = dataclasses.replace(view, log_probs=distribution.log_prob(actions).detach().clone())
+        if self._with_log_probs:
+            actions = rows["actions"].long().flatten() if isinstance(space, spaces.Discrete) else rows["actions"]
+            view = dataclasses.replace(view, log_probs=distribution.log_prob(actions).detach().clone())
         if isinstance(space, spaces.Box) and not policy.squash_output:
             low, high = (torch.as_tensor(bound, device=policy.device).flatten() for bound in (space.low, space.high))
             view = dataclasses.replace(view, greedy_actions=view.greedy_actions.clamp(low, high))
@@ -107,11 +118,20 @@ class RolloutPolicy:
 class MovingBatch:
     """A controller and the algorithm whose rollouts it sizes. State: the algorithm's `batch_state`, plain data."""
 
-    def __init__(self, model: OnPolicyAlgorithm, controller: BatchController, probe_states: int, seed: int) -> None:
+    def __init__(
+        self,
+        model: OnPolicyAlgorithm,
+        controller: BatchController,
+        *,
+        every: int | None,
+        probe_states: int,
+        seed: int,
+    ) -> None:
         if not isinstance(probe_states, int) or probe_states < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(f"probe_states must be a whole number of at least 1, got {probe_states!r}")
         self.controller = controller
         self._model = model
+        self._every = every
         self._probe_states = probe_states
         self._seed = seed
         self._minibatch_size: int | None = getattr(model, "batch_size", None)
@@ -128,8 +148,12 @@ class MovingBatch:
 
     def look(self) -> Callable[[], float | None]:
         """Before an update, on a full buffer; what it returns is called after the update, and says the reading."""
-        seed = (self._seed, self._model.num_timesteps)
-        finish = self.controller.look(RolloutPolicy(self._model, self._probe_states, seed))
+        buffer, env_steps = self._model.rollout_buffer, self._model.num_timesteps
+        if not is_due(self._every, env_steps, buffer.buffer_size * buffer.n_envs):
+            return lambda: None
+        seed = (self._seed, env_steps)
+        with_log_probs = type(self.controller.signal) not in READ_WITHOUT_LOG_PROBS
+        finish = self.controller.look(RolloutPolicy(self._model, self._probe_states, seed, with_log_probs))
 
         def finish_and_save() -> float | None:
             reading = finish()

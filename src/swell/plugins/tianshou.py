@@ -17,7 +17,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from swell.batch.controller import BatchController
 from swell.errors import ConfigError
-from swell.plugins.options import adaptive_controller
+from swell.plugins.options import adaptive_controller, is_due
 from swell.plugins.views import view_of
 from swell.types import PolicyView, Signal
 
@@ -47,6 +47,7 @@ class BatchTrainer(OnPolicyTrainer):
         controller: BatchController,
         *,
         max_steps: int,
+        every: int | None = 1,
         probe_states: int = PROBE_STATES,
         seed: int = 0,
     ) -> None:
@@ -60,6 +61,7 @@ class BatchTrainer(OnPolicyTrainer):
         _require_room(params, max_steps)
         super().__init__(algorithm, params)
         self.controller = controller
+        self._every = every
         self._probe_states = probe_states
         self._seed = seed
         self._planned_env_steps = cast(int, params.collection_step_num_env_steps)
@@ -69,10 +71,12 @@ class BatchTrainer(OnPolicyTrainer):
         self._set_length()
 
     def _update_step(self, collect_stats: Any = None) -> TrainingStats:
-        self._env_steps_with_this = self._env_step + cast(CollectStats, collect_stats).n_collected_steps
+        collected = cast(CollectStats, collect_stats).n_collected_steps
+        self._env_steps_with_this = self._env_step + collected
         total = self.params.max_epochs * self.params.epoch_num_steps
         self.controller.progress = min(1.0, self._env_steps_with_this / total)
-        finish = self.controller.look(self._policy_on_probes())
+        is_looked_at = is_due(self._every, self._env_steps_with_this, collected)
+        finish = self.controller.look(self._policy_on_probes()) if is_looked_at else lambda: None
         stats = super()._update_step(collect_stats)
         reading = finish()
         self._set_length()
@@ -154,7 +158,8 @@ class AdaptiveTrainer(BatchTrainer):
         min_steps: the shortest rollout, and the first.
         max_steps: the longest rollout; the buffer must have room for it.
         signal: what is measured: `kl_divergence`, `behavioral_divergence`, `effective_sample_size` or an object.
-        every: a reading at every so many updates.
+        every: a reading at every so many updates; by default at each that ends another 512 env steps, which is every
+            update where rollouts are that long. More is cheaper and slower.
         probe_states: most states of a rollout that a reading looks at.
         seed: of the choice of these states.
         options: calm_reading and volatile_reading, or without the two calibration_readings and settling_readings
@@ -169,13 +174,15 @@ class AdaptiveTrainer(BatchTrainer):
         min_steps: int,
         max_steps: int,
         signal: Signal | str = "kl_divergence",
-        every: int = 1,
+        every: int | None = None,
         probe_states: int = PROBE_STATES,
         seed: int = 0,
         **options: Any,
     ) -> None:
         controller = adaptive_controller(min_steps, max_steps, signal, every, **options)
-        super().__init__(algorithm, params, controller, max_steps=max_steps, probe_states=probe_states, seed=seed)
+        super().__init__(
+            algorithm, params, controller, max_steps=max_steps, every=every, probe_states=probe_states, seed=seed
+        )
 
 
 class MeasureTrainer(BatchTrainer):
@@ -197,14 +204,16 @@ class MeasureTrainer(BatchTrainer):
         params: OnPolicyTrainerParams,
         *,
         signal: Signal | str = "kl_divergence",
-        every: int = 1,
+        every: int | None = None,
         probe_states: int = PROBE_STATES,
         seed: int = 0,
         **calibration: Any,
     ) -> None:
         steps = _steps_per_env(params)
-        controller = BatchController.measuring(steps, signal=signal, every=every, **calibration)
-        super().__init__(algorithm, params, controller, max_steps=steps, probe_states=probe_states, seed=seed)
+        controller = BatchController.measuring(steps, signal=signal, every=1 if every is None else every, **calibration)
+        super().__init__(
+            algorithm, params, controller, max_steps=steps, every=every, probe_states=probe_states, seed=seed
+        )
 
 
 def _steps_per_env(params: OnPolicyTrainerParams) -> int:

@@ -43,6 +43,18 @@ def signal_name(signal: str) -> str:
     return SIGNAL_NAMES.get(signal, signal.replace("_", " "))
 
 
+def time_unit(longest: float) -> tuple[str, float]:
+    """A unit for an axis that ends at so many seconds, and its own length in seconds."""
+    if longest > 3 * 3600:
+        return "hours", 3600.0
+    return ("minutes", 60.0) if longest > 180 else ("seconds", 1.0)
+
+
+def kind_of(records: Sequence[RunRecord], env: str) -> Kind:
+    """The kind of the runs on an env."""
+    return next(iter(kinds_of(record for record in records if record.env == env)), ENV_RUN)
+
+
 def axes(words: Words) -> dict[Axis, str]:
     """The x axes of learning curves and what they are called, the first shown first."""
     return {"clock": words.clock, "wall_seconds": "wall-clock", "gradient_steps": words.updates}
@@ -50,9 +62,9 @@ def axes(words: Words) -> dict[Axis, str]:
 
 def score_curves(records: Sequence[RunRecord], labels: Sequence[str], env: str) -> Figure | None:
     """Scores of training over each of the x axes; the evaluations of a single run as diamonds."""
-    kind = _kind_of(records, env)
+    kind = kind_of(records, env)
     titles = axes(kind.words)
-    unit, seconds = _time_unit(records, env)
+    unit, seconds = time_unit(max((run.wall_seconds or 0.0 for run in records if run.env == env), default=0.0))
     entries: list[Entry] = []
     for variant, label in enumerate(labels):
         runs = _runs(records, env, label)
@@ -76,7 +88,7 @@ def score_curves(records: Sequence[RunRecord], labels: Sequence[str], env: str) 
 
 def batch_curves(records: Sequence[RunRecord], labels: Sequence[str], env: str) -> Figure | None:
     """The batch, or the horizon that makes it, over training."""
-    kind = _kind_of(records, env)
+    kind = kind_of(records, env)
     y_axis = titled(f"{kind.words.batch} ({kind.batch_unit})", rangemode="tozero")
     return _over_the_clock(_bands(records, labels, env, "batch"), kind, y_axis)
 
@@ -84,7 +96,7 @@ def batch_curves(records: Sequence[RunRecord], labels: Sequence[str], env: str) 
 def ess_curves(records: Sequence[RunRecord], labels: Sequence[str], env: str) -> Figure | None:
     """The effective sample size over training, of the runs that have one."""
     y_axis = titled("effective sample size (share)")
-    return _over_the_clock(_bands(records, labels, env, "ess"), _kind_of(records, env), y_axis)
+    return _over_the_clock(_bands(records, labels, env, "ess"), kind_of(records, env), y_axis)
 
 
 def reading_curves(records: Sequence[RunRecord], labels: Sequence[str], env: str, signal: str) -> Figure | None:
@@ -109,7 +121,7 @@ def reading_curves(records: Sequence[RunRecord], labels: Sequence[str], env: str
             entries += _band([(log.reading_clock, log.readings) for log in logs], variant, label)
     logarithmic = signal in LOG_SIGNALS and 0 < lowest < math.inf  # a logarithm would hide a reading of 0
     style = log_axis(lowest, highest) if logarithmic else {"rangemode": "tozero"}
-    return _over_the_clock(entries, _kind_of(records, env), titled(plotly_text(signal_name(signal)), **style))
+    return _over_the_clock(entries, kind_of(records, env), titled(plotly_text(signal_name(signal)), **style))
 
 
 def profile(scores: Mapping[str, Scores], labels: Sequence[str], x_title: str) -> Figure:
@@ -135,17 +147,6 @@ def profile(scores: Mapping[str, Scores], labels: Sequence[str], x_title: str) -
 
 def _runs(records: Sequence[RunRecord], env: str, label: str) -> list[RunRecord]:
     return [record for record in records if record.env == env and record.label == label]
-
-
-def _kind_of(records: Sequence[RunRecord], env: str) -> Kind:
-    return next(iter(kinds_of(record for record in records if record.env == env)), ENV_RUN)
-
-
-def _time_unit(records: Sequence[RunRecord], env: str) -> tuple[str, float]:
-    longest = max((record.wall_seconds or 0.0 for record in records if record.env == env), default=0.0)
-    if longest > 3 * 3600:
-        return "hours", 3600.0
-    return ("minutes", 60.0) if longest > 180 else ("seconds", 1.0)
 
 
 def _over_the_clock(entries: list[Entry], kind: Kind, y_axis: dict[str, Any]) -> Figure | None:

@@ -169,7 +169,7 @@ def improvement_over_size(
             rounded(interval.value for interval in intervals),
             name=plotly_text(network),
             showlegend=True,
-            error_y=_error_bars(intervals, colour(number)),
+            error_y=error_bars(intervals, colour(number)),
             line=line_style(number),
             marker={"size": 9, "color": colour(number)},
             text=[plotly_text(what) for what in compared],
@@ -246,13 +246,14 @@ def _dot(interval: Interval, row: str, shade: str, name: str) -> dict[str, Any]:
         "markers",
         rounded([interval.value]),
         [plotly_text(row)],
-        error_x=_error_bars([interval], shade),
+        error_x=error_bars([interval], shade),
         marker={"size": 10, "color": shade},
         hovertemplate=f"{interval.value:.4g}{bounds}<extra>{plotly_text(name)}</extra>",
     )
 
 
-def _error_bars(intervals: Sequence[Interval], shade: str) -> dict[str, Any]:
+def error_bars(intervals: Sequence[Interval], shade: str) -> dict[str, Any]:
+    """From the values to the bounds of their intervals."""
     return {
         "type": "data",
         "symmetric": False,

@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 
 from swell.errors import SwellError
 from swell.report.words import ENV_RUN, Kind
-from swell.runs.run_directory import read_json
+from swell.runs.logs import LONGEST_LINE
+from swell.runs.run_directory import is_plain_file
+from swell.runs.sealed import unsealed
 
 Row = dict[str, Any]
 Array = NDArray[np.float64]
@@ -30,10 +32,12 @@ NO_POINTS: Array = np.zeros(0)
 
 @dataclass(frozen=True)
 class RunLog:
-    """The curves of a run; the first six arrays are of one length and NaN where a row had no such number."""
+    """The curves of a run; the first seven arrays are of one length and NaN where a row had no such number."""
 
     clock: Array = field(default_factory=lambda: NO_POINTS)
     wall_seconds: Array = field(default_factory=lambda: NO_POINTS)
+    training_seconds: Array = field(default_factory=lambda: NO_POINTS)
+    """Of all phases together: without evaluations and checkpoints."""
     gradient_steps: Array = field(default_factory=lambda: NO_POINTS)
     score: Array = field(default_factory=lambda: NO_POINTS)
     ess: Array = field(default_factory=lambda: NO_POINTS)
@@ -78,22 +82,15 @@ def clean_texts(value: object) -> dict[str, str]:
     return {clean_text(key): clean_text(entry) for key, entry in cast("dict[Any, Any]", value).items()}
 
 
-def is_plain_file(path: Path) -> bool:
-    """A plain file that is no link: a pipe would hang, and a link may lead anywhere."""
-    try:
-        return path.is_file() and not path.is_symlink()
-    except OSError:
-        return False
-
-
 def read_object(path: Path) -> tuple[Row, str]:
     """The object in a JSON file, or what is wrong with the file."""
     if not is_plain_file(path):
         return {}, "" if not os.path.lexists(path) else f"{path.name} is not a plain file"
     try:
-        return read_json(path), ""
+        content, is_whole = unsealed(path)
     except SwellError:
         return {}, f"{path.name} cannot be read as JSON"
+    return content, f"{path.name} was changed after it was written" if is_whole is False else ""
 
 
 def read_head(path: Path, size: int = 1000) -> str:
@@ -136,6 +133,7 @@ def read_log(directory: Path, kind: Kind = ENV_RUN) -> tuple[RunLog, str]:
     log = RunLog(
         clock=_column(rows, "clock"),
         wall_seconds=_rising(_column(rows, "wall_seconds")),
+        training_seconds=_rising(np.sum([_column(rows, f"seconds_{phase}") for phase in kind.phases], axis=0)),
         gradient_steps=_rising(_column(rows, "gradient_steps")),
         score=_column(rows, "score"),
         ess=_column(rows, "ess"),
@@ -147,7 +145,11 @@ def read_log(directory: Path, kind: Kind = ENV_RUN) -> tuple[RunLog, str]:
         signal=clean_text((reading_rows or rows or [{}])[-1].get("signal", "")),
         seconds={phase: value for phase, value in seconds.items() if value is not None},
     )
-    return log, f"{damaged} damaged lines in metrics.jsonl" if damaged else ""
+    problems = [f"{damaged} damaged lines in metrics.jsonl"] if damaged else []
+    for name in ("metrics.jsonl", "evaluations.jsonl"):
+        if os.path.lexists(directory / name) and not is_plain_file(directory / name):
+            problems.append(f"{name} is not a plain file")
+    return log, "; ".join(problems)
 
 
 def _thinned_lines(path: Path) -> tuple[list[bytes], list[bytes]]:
@@ -160,7 +162,10 @@ def _thinned_lines(path: Path) -> tuple[list[bytes], list[bytes]]:
     if is_plain_file(path):
         try:
             with open(path, "rb") as file:
-                for line in file:
+                for line in iter(lambda: file.readline(LONGEST_LINE), b""):
+                    if len(line) == LONGEST_LINE:  # a file of zeros has no end that is worth waiting for
+                        kept.lines.append(b"no row\n")
+                        break
                     kept.add(line)
                     if b'"reading"' in line:
                         with_reading.add(line)

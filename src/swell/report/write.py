@@ -27,6 +27,8 @@ from swell.report.sections.comparison import (
     probability_section,
     size_section,
 )
+from swell.report.sections.cost import cost_section
+from swell.report.sections.regret import regret_section
 from swell.report.sections.results import aggregate_section, atari_section, profile_section, verdict_section
 from swell.report.sections.runs import (
     batch_section,
@@ -110,6 +112,8 @@ def _sections(page: Page) -> list[tuple[str, str, Callable[[Page], Html]]]:
         ("signal", "How much the policy changes", signal_section),
         ("probability", "Probability of improvement", probability_section),
         ("improvement", f"Improvement per {page.words.place}", improvement_section),
+        ("regret", "Regret", regret_section),
+        ("cost", "What a score costs", cost_section),
         ("size", "Improvement over batch and network size", size_section),
         ("gradient-steps", f"Score and {page.words.updates}", gradient_step_section),
         ("time", "Where the time goes", time_section),

@@ -10,24 +10,30 @@ import torch
 from gymnasium.error import DependencyNotInstalled
 from torch import Tensor, nn
 
-from swell.collect.collector import play_episodes
 from swell.config.imports import HANDED_IN
 from swell.config.own_envs import env_name
-from swell.config.run_config import RunConfig, config_from_dict
+from swell.config.run_config import RunConfig
 from swell.config.seeds import derive_seed
 from swell.config.validation import is_import
+from swell.display.console import Quiet, warn
+from swell.display.evaluating import StatusLine, show_evaluation
 from swell.envs import VectorEnv, make_envs
 from swell.envs.ids import require_window
 from swell.errors import ConfigError, EnvironmentFailedError, StorageError
-from swell.memory.planner import EVALUATION_ENVS
 from swell.runs.build import make_learner, resolve_device
 from swell.runs.checkpoint import checkpoint_name, load_checkpoint, load_newest
-from swell.runs.run_directory import read_description
+from swell.runs.description import sound_description, stored_config
+from swell.runs.evaluation import evaluation_envs, greedy_episodes, longest_episode, score_of
+from swell.runs.interrupt import InterruptedRunError, StopRequest
 from swell.runs.spaces import RunSpaces, restored_spaces, spaces_of
+from swell.runs.state_check import misfits_refused, require_alike
+from swell.runs.trust import require_trusted
+from swell.runs.watchdog import Watchdog
 from swell.types import Learner
 
 Which = Literal["newest", "best"]
 FRAMES_PER_SECOND = 30
+ENV_OPTIONS = ("env", "wrappers")
 _VIDEO_EXTRA = '--video needs the video extra: pip install "swell-rl[video]"'
 
 
@@ -69,16 +75,23 @@ class Policy:
         return actions[0] if is_one else actions
 
 
-def load_policy(directory: str | Path, which: Which = "newest", device: str = "auto") -> Policy:
-    """The agent of a run, from its newest or its best checkpoint; its env need not be installed."""
+def load_policy(directory: str | Path, which: Which = "newest", device: str = "auto", trust: bool = False) -> Policy:
+    """The agent of a run, from its newest or its best checkpoint; its env need not be installed.
+
+    `trust` imports whatever network the directory names; without it, only a class of an installed package.
+    """
     directory = Path(directory)
-    described = read_description(directory, "env")
-    config = config_from_dict(described["config"])
+    described = sound_description(directory, "env", warn)
+    config = stored_config(described, directory)
+    needed = ("network",) if described.get("spaces") else ("network", *ENV_OPTIONS)
+    require_trusted(config, directory, trust, needed)
     env_steps, state = _load(directory, which)
     spaces = restored_spaces(described["spaces"]) if described.get("spaces") else _spaces_of_env(config)
     place = resolve_device(device)
     learner = make_learner(config, spaces.observation, spaces.action, place)
-    learner.load_state_dict(state["learner"])
+    with misfits_refused(directory, env_steps):
+        require_alike(learner.state_dict(), state["learner"])
+        learner.load_state_dict(state["learner"])
     return Policy(config, env_steps, spaces, learner, place)
 
 
@@ -97,59 +110,58 @@ def evaluate(
     video: Path | None = None,
     make_env: Callable[..., Any] | None = None,
     render: bool = False,
+    quiet: bool = True,
+    trust: bool = False,
 ) -> dict[str, Any]:
     """Scores whole greedy episodes of a trained agent; one of them is filmed where `video` names a file.
 
     `render` first plays one in the env's own window. `make_env` is what made the envs, if it has to be handed in again.
+    Unless `quiet`, it says how far it is.
+    `trust` imports whatever the directory names; without it, only classes of installed packages.
     """
     if episodes < 1:
         raise ConfigError(f"episodes must be at least 1, got {episodes}")
-    policy = load_policy(directory, which)
+    policy = load_policy(directory, which, trust=trust)
     policy = replace(policy, config=with_maker(policy.config, make_env))
+    require_trusted(policy.config, directory, trust, ENV_OPTIONS)
     seed = derive_seed(policy.config.seed, "evaluation") if seed is None else seed
-    if render:
-        show(policy, seed)
-    if video is not None:
-        film(policy, seed, video)
-    returns = greedy_returns(policy.act, policy.config, policy.device, episodes, seed)
-    return {
-        "env_steps": policy.env_steps,
-        "episodes": len(returns),
-        "mean_return": float(np.mean(returns)),
-        "std_return": float(np.std(returns)),
-        "returns": returns,
-    }
 
+    def told(finished: int, steps: int) -> None:
+        show_played(finished, episodes, steps)
+        if stop.signal_number:
+            message = f"stopped after {finished} of {episodes} episodes: nothing was scored"
+            raise InterruptedRunError(message, stop.signal_number)
 
-def greedy_returns(
-    act: Callable[[Tensor], Tensor], config: RunConfig, device: torch.device, episodes: int, seed: int
-) -> list[float]:
-    """Returns of whole episodes on envs of their own; lost lives do not end a game here."""
-    envs = _evaluation_envs(config, min(episodes, EVALUATION_ENVS), seed)
-    try:
-        return play_episodes(act, envs, episodes, device)
-    finally:
-        envs.close()
+    with Watchdog(policy.config.env_timeout):
+        if render:
+            show(policy, seed)
+        if video is not None:
+            film(policy, seed, video)
+        with StopRequest() as stop, show_evaluation(Quiet() if quiet else StatusLine()) as show_played:
+            played = greedy_episodes(policy.act, policy.config, policy.device, episodes, seed, told)
+    return score_of(played, policy.env_steps)
 
 
 def show(policy: Policy, seed: int) -> None:
     """One whole greedy episode in the window of the env."""
     require_window(policy.config.env)
     try:
-        envs = _evaluation_envs(policy.config, 1, seed, render_mode="human")
+        envs = evaluation_envs(policy.config, 1, seed, render_mode="human")
     except EnvironmentFailedError as error:
         raise ConfigError(f"{policy.config.env} has no window here ({error}); --video draws into a file") from error
-    observations, over = envs.reset(), False
-    while not over:
+    observations = envs.reset()
+    for _ in range(longest_episode(policy.config)):
         result = envs.step(policy(observations))
-        observations, over = result.observations, bool(result.episode_over[0])
+        observations = result.observations
+        if result.episode_over[0]:
+            break
     envs.close()
 
 
 def film(policy: Policy, seed: int, path: Path) -> None:
     """One whole greedy episode as a video; the ending of `path` picks the format (mp4, gif)."""
     writer = _video_writer()
-    envs = _evaluation_envs(policy.config, 1, seed, render_mode="rgb_array")
+    envs = evaluation_envs(policy.config, 1, seed, render_mode="rgb_array")
     try:
         frames = _frames_of_one_episode(policy, envs)
     except DependencyNotInstalled:
@@ -171,23 +183,18 @@ def with_maker(config: RunConfig, make_env: Callable[..., Any] | None) -> RunCon
     return replace(config, env=env_name(make_env))
 
 
-def _evaluation_envs(config: RunConfig, num_envs: int, seed: int, render_mode: str | None = None) -> VectorEnv:
-    # In one process: a worker for each of a hundred envs would cost more than it brings.
-    changes = {"num_envs": num_envs, "episodic_life": False, "async_envs": False}
-    return make_envs(config, seed=seed, threads=config.threads, render_mode=render_mode, **changes)
-
-
 def _frames_of_one_episode(policy: Policy, envs: VectorEnv) -> list[np.ndarray]:
     observations = envs.reset()
     frames: list[np.ndarray] = []
-    over = False
-    while not over:
+    for _ in range(longest_episode(policy.config)):
         frame = envs.render()
         if frame is None:
             raise ConfigError(f"{policy.config.env} draws no images: it has no rgb_array render mode")
         frames.append(frame)
         result = envs.step(policy(observations))
-        observations, over = result.observations, bool(result.episode_over[0])
+        observations = result.observations
+        if result.episode_over[0]:
+            break
     return frames
 
 
@@ -216,11 +223,11 @@ def _even(frames: list[np.ndarray]) -> list[np.ndarray]:
 
 
 def _load(directory: Path, which: Which) -> tuple[int, dict[str, Any]]:
-    notices: list[str] = []
-    found = load_newest(directory / "checkpoints", notices.append)
+    found = load_newest(directory / "checkpoints", warn)
     if found is None:
         raise StorageError(f"{directory} has no checkpoint yet: train it for longer, or `swell resume {directory}`")
-    best = found[1]["run"]["best_step"]
-    if which == "best" and best is not None:
+    with misfits_refused(directory, found[0]):
+        best = found[1]["run"]["best_step"]
+    if which == "best" and isinstance(best, int):
         return best, load_checkpoint(directory / "checkpoints" / checkpoint_name(best))
     return found

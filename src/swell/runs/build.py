@@ -41,7 +41,8 @@ from swell.memory.plan import MemoryPlan
 from swell.memory.planner import fit_into_memory
 from swell.networks.parts import structure_of
 from swell.networks.q_networks import Parts, resolve_network
-from swell.runs.run_directory import read_json, read_jsonl
+from swell.runs.logs import read_jsonl
+from swell.runs.run_directory import read_json
 from swell.types import Learner, Scaler, Signal
 
 SMALL_NETWORKS = ("mlp", "minatar-cnn")
@@ -224,10 +225,13 @@ def ramp_points(config: RunConfig) -> list[tuple[float, float]]:
     rows = read_jsonl(directory / "metrics.jsonl")
     if not rows:
         raise ConfigError(f"ramp_from must be a run directory with a metrics.jsonl, got {config.ramp_from!r}")
-    total = read_json(directory / "config.json")["config"]["total_env_steps"]
-    started = [0, *(row["env_steps"] for row in rows[:-1])]
-    # A run's last rollout is cut to its total, so the plan is what `next_horizon` of the row before said.
-    horizons: Sequence[float] = [rows[0]["horizon"], *(row["next_horizon"] for row in rows[:-1])]
+    try:
+        total = int(read_json(directory / "config.json")["config"]["total_env_steps"])
+        started = [0, *(int(row["env_steps"]) for row in rows[:-1])]
+        # A run's last rollout is cut to its total, so the plan is what `next_horizon` of the row before said.
+        horizons: Sequence[float] = [float(rows[0]["horizon"]), *(float(row["next_horizon"]) for row in rows[:-1])]
+    except (LookupError, TypeError, ValueError, OverflowError) as error:
+        raise ConfigError(f"ramp_from {config.ramp_from} has no whole log of a run in an env: {error}") from error
     if config.ramp_order == "shuffled":
         horizons = np.random.default_rng(derive_seed(config.seed, "horizons")).permutation(horizons).tolist()
         started = (np.cumsum([0, *horizons[:-1]]) * (total / np.sum(horizons))).tolist()

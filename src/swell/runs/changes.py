@@ -18,6 +18,7 @@ CHANGEABLE = frozenset(
         *("value_coefficient", "value_clip_range", "entropy_coefficient", "clip_range", "target_kl", "kl_penalty"),
         *("epsilon_start", "epsilon_end", "epsilon_fraction", "calm_reading", "volatile_reading", "smoothing"),
         *("evaluate_every", "evaluation_episodes", "target_return", "checkpoint_every", "checkpoint_minutes", "label"),
+        *("max_evaluation_steps", "env_timeout"),
     }
 )
 """Options that are read anew in each iteration and that nothing in a checkpoint depends on."""

@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import itertools
 import json
 import os
 import re
@@ -18,13 +17,16 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from swell.errors import StorageError
-from swell.runs.run_directory import storage_errors, sync_directory, write_durably
+from swell.errors import OutOfMemoryError, StorageError
+from swell.memory.system import free_memory
+from swell.runs.run_directory import set_aside, storage_errors, sync_directory, write_durably
 from swell.runs.state_tree import decode_tree, encode_tree
 
-FORMAT = 5
+FORMAT = 6
 MANIFEST, TREE, TENSORS = "MANIFEST.json", "state.json", "state.safetensors"
 LARGEST_MANIFEST = 65536
+UNDECODABLE = (ValueError, TypeError, LookupError, AssertionError, RuntimeError, ArithmeticError, struct.error)
+"""What decoding raises where a tree is none of ours."""
 
 Report = Callable[[str], None]
 """Receives one line for the user."""
@@ -61,7 +63,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         tensors = safetensors.torch.load(contents[TENSORS])
         _refuse_non_finite(tensors, f"{path}: ")
         return decode_tree(json.loads(contents[TREE]), tensors)
-    except (ValueError, TypeError, KeyError, AssertionError, RuntimeError, struct.error, SafetensorError) as error:
+    except (*UNDECODABLE, SafetensorError) as error:
         raise StorageError(f"{path} cannot be decoded: {_one_line(error)}") from error
 
 
@@ -182,9 +184,11 @@ def _read_file(file: Path, sizes: Container[Any]) -> bytes:
     _refuse_link_to_outside(file)
     with storage_errors("read", file):
         if not file.is_file():
-            raise StorageError(f"{file} is missing")
+            raise StorageError(f"{file} is missing")  # or a pipe, or a directory
         if (size := file.stat().st_size) not in sizes:
             raise StorageError(f"{file} has the wrong size, {size} bytes")
+        if size > (free_memory() or size):
+            raise OutOfMemoryError(f"{file} has {size:,} bytes, more than there is memory for")
         data = file.read_bytes()
     return data
 
@@ -246,7 +250,7 @@ def _publish(temporary: Path, target: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
         os.replace(target, old)
     elif os.path.lexists(target):
-        os.replace(target, _bad_name(target))
+        set_aside(target)
     os.replace(temporary, target)
     sync_directory(target.parent)
     if old.exists():
@@ -254,17 +258,11 @@ def _publish(temporary: Path, target: Path) -> None:
 
 
 def _quarantine(path: Path, fault: StorageError, report: Report) -> None:
-    aside = _bad_name(path)
     try:
-        os.replace(path, aside)
+        aside = set_aside(path)
         report(f"{fault}; moved to {aside.name}, using the checkpoint before it")
     except OSError as error:
         report(f"{fault}; it cannot be moved aside ({error.strerror}), using the checkpoint before it")
-
-
-def _bad_name(path: Path) -> Path:
-    names = itertools.chain([f"bad-{path.name}"], (f"bad-{path.name}-{number}" for number in itertools.count(2)))
-    return next(aside for aside in map(path.with_name, names) if not os.path.lexists(aside))
 
 
 def _delete(env_steps: int, path: Path, report: Report) -> None:

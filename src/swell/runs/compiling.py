@@ -55,7 +55,7 @@ def compile_kernels() -> str:
     started = time.perf_counter()
     if not are_cached(MAIN_KERNELS):
         done = subprocess.run(
-            [sys.executable, "-m", "swell.runs.compiling"], capture_output=True, text=True, check=False
+            [sys.executable, "-P", "-m", "swell.runs.compiling"], capture_output=True, text=True, check=False
         )
         if done.returncode != 0:
             why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]

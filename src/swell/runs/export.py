@@ -65,7 +65,11 @@ class GreedyPolicy(nn.Module):
 
 
 def export(
-    directory: str | Path, format: ExportFormat = "onnx", out: str | Path | None = None, which: Which = "newest"
+    directory: str | Path,
+    format: ExportFormat = "onnx",
+    out: str | Path | None = None,
+    which: Which = "newest",
+    trust: bool = False,
 ) -> Path:
     """Writes the policy of a run as one file and a model card, into `out` or `<directory>/export/<format>`.
 
@@ -76,7 +80,7 @@ def export(
         raise ConfigError(f"format must be one of {', '.join(FILES)}, got {format!r}")
     if format == "onnx" and not all(map(find_spec, ("onnx", "onnxscript", "onnxruntime"))):
         raise ConfigError('format onnx needs the onnx extra: pip install "swell-rl[onnx]"')
-    policy = load_policy(directory, which, device="cpu")
+    policy = load_policy(directory, which, device="cpu", trust=trust)
     target = Path(out) if out is not None else Path(directory) / "export" / format
     path = target / FILES[format]
     module = GreedyPolicy(policy.network, getattr(policy.learner, "space", None)).eval()

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from swell import ranks
+from swell.config.imports import find_own_modules
 from swell.config.run_config import RunConfig, config_from_dict
 from swell.errors import ConfigError, LostProcessError, OtherProcessError, SwellError, is_said_elsewhere
 from swell.runs.interrupt import InterruptedRunError
-from swell.runs.run_directory import create_run_directory, next_free, read_json
+from swell.runs.run_directory import create_run_directory, next_free
+from swell.runs.sealed import read_summary
 from swell.runs.start import begin_or_continue, directory_of, resolve, resume
 
 RESTARTS = 3
@@ -57,8 +59,10 @@ def train_in_processes(config: RunConfig, out: Path | None, new: bool, quiet: bo
     return summary_of(directory)
 
 
-def resume_in_processes(directory: Path, steps: int | None, quiet: bool, processes: int) -> dict[str, Any]:
-    run_processes({"directory": str(directory), "steps": steps, "quiet": quiet}, processes)
+def resume_in_processes(
+    directory: Path, steps: int | None, quiet: bool, processes: int, trust: bool = False
+) -> dict[str, Any]:
+    run_processes({"directory": str(directory), "steps": steps, "quiet": quiet, "trust": trust}, processes)
     return summary_of(directory)
 
 
@@ -68,7 +72,7 @@ def require_divisible(num_envs: int, processes: int) -> None:
 
 
 def summary_of(directory: Path) -> dict[str, Any]:
-    return {**read_json(directory / "summary.json"), "directory": str(directory)}
+    return {**read_summary(directory), "directory": str(directory)}
 
 
 def run_processes(request: dict[str, Any], processes: int) -> None:
@@ -106,7 +110,7 @@ def exit_codes(request: dict[str, Any], processes: int) -> list[int]:
         max_restarts=0,  # a new launcher each time: it has to tell a death from a run that failed
     )
     try:
-        elastic_launch(config, sys.executable)("-m", "swell.runs.launch", json.dumps(request))
+        elastic_launch(config, sys.executable)("-P", "-m", "swell.runs.launch", json.dumps(request))
     except ChildFailedError as error:
         return [failure.exitcode for failure in error.failures.values()]
     except SignalException as error:
@@ -118,6 +122,7 @@ def exit_codes(request: dict[str, Any], processes: int) -> list[int]:
 
 def main() -> None:
     """One of the processes."""
+    find_own_modules()
     request = json.loads(sys.argv[1])
     directory, quiet = request["directory"], request["quiet"]
     try:
@@ -125,7 +130,7 @@ def main() -> None:
             if "config" in request:
                 begin_or_continue(config_from_dict(request["config"]), directory, quiet=quiet)
             else:
-                resume(directory, total_env_steps=request["steps"], quiet=quiet)
+                resume(directory, total_env_steps=request["steps"], quiet=quiet, trust=request["trust"])
     except SwellError as error:
         if not is_said_elsewhere(error):
             print(*(f"swell: {line}" for line in str(error).splitlines()), sep="\n", file=sys.stderr)

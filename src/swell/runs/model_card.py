@@ -11,7 +11,7 @@ import torch
 
 from swell.config.run_config import RunConfig
 from swell.runs.agent import Policy
-from swell.runs.run_directory import read_json
+from swell.runs.sealed import DamagedError, read_summary
 
 USE = {
     "onnx": """import numpy as np
@@ -56,7 +56,10 @@ def model_card(policy: Policy, directory: Path, format: str, file: str, check: d
 
 
 def _score(directory: Path) -> str:
-    summary = read_json(directory / "summary.json") if (directory / "summary.json").exists() else {}
+    try:
+        summary = read_summary(directory)
+    except DamagedError:
+        return "not known: summary.json was changed or damaged"
     if "evaluation_return" not in summary:
         return "not evaluated"
     mean, deviation, episodes = (summary[f"evaluation_{name}"] for name in ("return", "std", "episodes"))

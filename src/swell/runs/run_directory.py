@@ -1,19 +1,20 @@
 """The folder of a run: making it, locking it, naming it, and the text files that are written into it."""
 
 import contextlib
+import itertools
 import json
 import math
 import os
 import re
 import secrets
 import socket
+import stat
 import sys
 import tempfile
 import time
 from collections.abc import Generator
-from io import FileIO
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from swell.errors import ConfigError, InUseError, StorageError
 
@@ -23,7 +24,10 @@ else:
     import fcntl
 
 LOCK_NAME = "run.lock"
-_KINDS = {"env": ("in an env", "swell resume"), "llm": ("of a language model", "swell llm resume")}
+LARGEST_JSON = 2**26
+"""In bytes; no file of ours comes near."""
+NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+"""What the lock file's name led to would be emptied; Windows has no such flag."""
 _held_locks: set[int] = set()
 
 
@@ -54,44 +58,57 @@ def default_run_name(env_id: str, algorithm: str, scaler: str, seed: int) -> str
 
 def write_json_atomic(path: Path, payload: dict[str, Any]) -> None:
     """Replace `path` in one step: a reader sees the old file or the new one. What is not finite becomes null."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    text = json.dumps(_finite(payload), indent=2, allow_nan=False) + "\n"
+    text = json.dumps(as_json(payload), indent=2, allow_nan=False) + "\n"
     with storage_errors("write", path):
-        try:
-            write_durably(temporary, text.encode())
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
-        sync_directory(path.parent)
+        replace_durably(path, text.encode())
+
+
+def replace_durably(path: Path, data: bytes) -> None:
+    """Replace a file in one step, and wait until that is on the disk."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.unlink(missing_ok=True)  # whatever it is, we would write into it
+    try:
+        write_durably(temporary, data)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_directory(path.parent)
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file; one line says what is wrong with a file that has none."""
+    return parse_object(str(path), read_plain(path))
+
+
+def read_plain(path: Path, largest: int = LARGEST_JSON) -> bytes:
+    """The bytes of a file that is a file: a pipe would hang, and one of many gigabytes fill the memory."""
     with storage_errors("read", path):
-        data = path.read_bytes()
-    return _parse_object(str(path), data)
+        size = path.stat().st_size
+        require_plain_file(path.resolve())
+        if size > largest:
+            raise StorageError(f"{path} is not what it was: it has {size:,} bytes")
+        return path.read_bytes()
 
 
-def read_description(directory: Path, kind: Literal["env", "llm"] | None = None) -> dict[str, Any]:
-    """The config.json of a run, of this kind if one is given: each kind has commands of its own."""
-    if not (directory / "config.json").exists():
-        raise ConfigError(f"{str(directory)!r} holds no run: there is no config.json in it")
-    described = read_json(directory / "config.json")
-    found = described.get("kind", "env")
-    if kind is not None and found != kind:
-        what, command = _KINDS["llm" if found == "llm" else "env"]
-        raise ConfigError(f"{directory} holds a run {what}; go on with `{command} {directory}`")
-    return described
+def is_plain_file(path: Path) -> bool:
+    """A plain file that is no link: a pipe would hang, and a link may lead anywhere."""
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    except (OSError, ValueError):  # ValueError: a NUL in the path
+        return False
 
 
-def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """The rows of a JSON lines file; a torn last line is left out, and a file that is not there has no rows."""
-    with storage_errors("read", path):
-        *lines, last = path.read_bytes().split(b"\n") if path.exists() else [b""]
-    rows = [_parse_object(f"{path} line {number}", line) for number, line in enumerate(lines, 1) if line.strip()]
-    with contextlib.suppress(StorageError):  # only an interrupted write leaves a last line without its newline
-        rows.append(_parse_object(str(path), last))
-    return rows
+def require_plain_file(path: Path) -> None:
+    if not is_plain_file(path):
+        raise StorageError(f"{path} is not a plain file; move it away")
+
+
+def set_aside(path: Path) -> Path:
+    """Renames what is damaged to `bad-…`, so that nothing is lost and its name is free."""
+    names = itertools.chain([f"bad-{path.name}"], (f"bad-{path.name}-{number}" for number in itertools.count(2)))
+    aside = next(aside for aside in map(path.with_name, names) if not os.path.lexists(aside))
+    os.replace(path, aside)
+    return aside
 
 
 def write_durably(path: Path, data: bytes) -> None:
@@ -133,7 +150,7 @@ class RunLock:
     def __enter__(self) -> "RunLock":
         path = self._directory / LOCK_NAME
         with storage_errors("lock", path), contextlib.ExitStack() as on_failure:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | NO_LINK, 0o644)
             on_failure.callback(os.close, descriptor)
             if not _try_lock(descriptor):
                 raise InUseError(f"{self._directory} is in use by {_read_holder(path)}; wait for it or stop it")
@@ -152,75 +169,6 @@ class RunLock:
             os.close(self._descriptor)
 
 
-class JsonLines:
-    """A log of one JSON object a line. A line is there whole or not at all; opening cuts off a torn last line."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        with storage_errors("open", path):
-            self._file: FileIO = open(path, "a+b", buffering=0)  # noqa: SIM115
-            self._cut(_end_of_last_line(self._file))
-            sync_directory(path.parent)
-
-    @property
-    def offset(self) -> int:
-        """Bytes of whole lines so far; a checkpoint stores it, and `truncate_to` goes back to it."""
-        return self._offset
-
-    def write(self, row: dict[str, Any]) -> None:
-        """Append one line and hand it to the system; numbers that are not finite become null."""
-        line = (json.dumps(_finite(row), allow_nan=False) + "\n").encode()
-        with storage_errors("write", self.path):
-            try:
-                self._append(line)
-            except OSError:
-                self._file.truncate(self._offset)
-                raise
-        self._offset += len(line)
-
-    def sync(self) -> None:
-        """Wait until every line is on the disk; do this before a checkpoint stores `offset`."""
-        with storage_errors("write", self.path):
-            os.fsync(self._file.fileno())
-
-    def truncate_to(self, offset: int) -> None:
-        """Forget what was logged after `offset`, so that a resumed run logs it again without duplicates."""
-        if not 0 <= offset <= self._offset:
-            raise StorageError(f"{self.path} has {self._offset} bytes, but had {offset} when the checkpoint was saved")
-        with storage_errors("cut back", self.path):
-            if _end_of_last_line(self._file, offset) != offset:
-                raise StorageError(f"{self.path} was edited: no line ends at byte {offset}, where the checkpoint is")
-            self._cut(offset)
-
-    def close(self) -> None:
-        self._file.close()
-
-    def _append(self, line: bytes) -> None:
-        written = 0
-        while written < len(line):  # an unbuffered write may be short, on a full disk above all
-            written += self._file.write(line[written:])
-
-    def _cut(self, offset: int) -> None:
-        if os.fstat(self._file.fileno()).st_size != offset:  # truncating to the same size would touch the file
-            self._file.truncate(offset)
-            os.fsync(self._file.fileno())
-        self._offset = offset
-
-
-class NoLines:
-    """The log of a process that is not the one to write it."""
-
-    offset = 0
-
-    def write(self, row: dict[str, Any]) -> None: ...
-
-    def sync(self) -> None: ...
-
-    def truncate_to(self, offset: int) -> None: ...
-
-    def close(self) -> None: ...
-
-
 def _is_free(path: Path) -> bool:
     """Nothing is there, or a directory without content; a lock file alone is left by a run that never began."""
     with storage_errors("look into", path):
@@ -232,17 +180,17 @@ def plain_name(part: str) -> str:
     return re.sub(r"[^A-Za-z0-9._]+", "-", part)[:80].strip(".-") or "unnamed"
 
 
-def _finite(value: Any) -> Any:
+def as_json(value: Any) -> Any:
     if isinstance(value, dict):
-        return {str(key): _finite(entry) for key, entry in cast("dict[Any, Any]", value).items()}
+        return {str(key): as_json(entry) for key, entry in cast("dict[Any, Any]", value).items()}
     if isinstance(value, list | tuple):
-        return [_finite(entry) for entry in cast("list[Any]", value)]
+        return [as_json(entry) for entry in cast("list[Any]", value)]
     if hasattr(value, "tolist"):  # a numpy or torch number or array
-        return _finite(value.tolist())
+        return as_json(value.tolist())
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _parse_object(where: str, data: bytes) -> dict[str, Any]:
+def parse_object(where: str, data: bytes) -> dict[str, Any]:
     try:
         parsed = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -250,12 +198,6 @@ def _parse_object(where: str, data: bytes) -> dict[str, Any]:
     if not isinstance(parsed, dict):
         raise StorageError(f"{where} is not a JSON object")
     return cast("dict[str, Any]", parsed)
-
-
-def _end_of_last_line(file: FileIO, limit: int = -1) -> int:
-    """The largest offset, at most `limit`, that is 0 or follows a newline."""
-    file.seek(0)
-    return file.read(limit).rfind(b"\n") + 1
 
 
 def _try_lock(descriptor: int) -> bool:

@@ -9,22 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from swell import ranks
+from swell.batch.scalers import Points
 from swell.config.imports import HANDED_IN, HandedIn
 from swell.config.learners import ComputePath
-from swell.config.run_config import RunConfig, changed, config_from_dict
-from swell.display.console import patient_console, say
+from swell.config.run_config import RunConfig, changed
+from swell.display.console import patient_console, say, warn
 from swell.display.starting import show_starting
 from swell.display.trackers import require_trackers
 from swell.envs import resolve_env_id
 from swell.errors import ConfigError, DivergedError
 from swell.kernels.factory import can_compile
-from swell.memory.plan import MemoryPlan
 from swell.presets import make_config
 from swell.runs.agent import with_maker
 from swell.runs.build import BuiltRun, build
 from swell.runs.changes import changed_in_the_middle, changes_at
-from swell.runs.checkpoint import load_newest
+from swell.runs.checkpoint import Report, load_newest
 from swell.runs.compiling import compile_kernels, path_for
+from swell.runs.description import sound_description, stored_config, stored_plan
 from swell.runs.driver import Run, resume_promise
 from swell.runs.process_state import dealt
 from swell.runs.run_directory import (
@@ -32,11 +33,13 @@ from swell.runs.run_directory import (
     create_run_directory,
     default_run_name,
     next_free,
-    read_description,
-    read_json,
-    write_json_atomic,
+    set_aside,
 )
+from swell.runs.sealed import DamagedError, read_summary, write_sealed
 from swell.runs.spaces import stored_spaces
+from swell.runs.state_check import misfits_refused
+from swell.runs.trust import require_trusted
+from swell.runs.watchdog import Watchdog
 from swell.runs.weights import take_weights
 
 CHECKPOINTS_PER_RUN = 20
@@ -48,6 +51,8 @@ VERSIONED = (
 )
 
 
+Found = tuple[int, dict[str, Any]]
+"""Env steps and state of a checkpoint."""
 MakeEnv = Callable[..., Any]
 """A function or a class that makes an env; `env_kwargs` are its arguments."""
 
@@ -83,7 +88,7 @@ def begin_or_continue(config: RunConfig, out: str | Path | None = None, *, quiet
     config = ranks.together(lambda: resolve(config))
     directory = directory_of(config, out)
     if ranks.first_does(lambda: holds_run(directory, config)):
-        return resume(directory, quiet=quiet)
+        return resume(directory, quiet=quiet, trust=True)  # it names what was asked for just now
     return begin(config, directory, quiet)
 
 
@@ -93,12 +98,11 @@ def holds_run(directory: Path, config: RunConfig) -> bool:
         with contextlib.suppress(FileNotFoundError):  # left by a process that was killed while it wrote config.json
             (directory / ".config.json.tmp").unlink()
         return False
-    begun = config_from_dict(read_description(directory, "env")["config"]).to_dict()
+    begun = stored_config(sound_description(directory, "env", warn), directory).to_dict()
     others = [name for name, value in config.to_dict().items() if begun[name] != value]
     if others:
         raise ConfigError(f"{directory} holds a run with another {', '.join(others)}; name another one with --out")
-    summary = read_json(directory / "summary.json") if (directory / "summary.json").exists() else {}
-    if summary.get("status") == "diverged":
+    if sound_summary(directory, warn).get("status") == "diverged":
         raise DivergedError(f"the run in {directory} has diverged; lower learning_rate")
     return True
 
@@ -114,7 +118,7 @@ def begin(config: RunConfig, directory: Path, quiet: bool) -> dict[str, Any]:
     ranks.first_does(lambda: create_run_directory(directory))
     path, line = ranks.first_does(lambda: path_for(config))
     try:
-        with show_starting(f"starting {config.num_envs} envs of {config.env}", quiet):
+        with show_starting(f"starting {config.num_envs} envs of {config.env}", quiet), Watchdog(config.env_timeout):
             if line is not None and not quiet:
                 say(line, patient_console())
             if line is not None and path != "autograd":
@@ -122,18 +126,19 @@ def begin(config: RunConfig, directory: Path, quiet: bool) -> dict[str, Any]:
             parts = build(replace(config, path=path))
             if config.weights_from is not None:
                 take_weights(parts.learner, config.weights_from)
+            described = ranks.together(lambda: describe_run(config, parts))
     except BaseException:
         if ranks.is_first():
             with contextlib.suppress(OSError):  # whatever else is wrong with it must not hide the reason
                 directory.rmdir()
         raise
     with locked(directory):
-        ranks.first_does(lambda: write_json_atomic(directory / "config.json", describe_run(config, parts)))
+        ranks.first_does(lambda: write_sealed(directory / "config.json", described))
         if isinstance(config.env, HandedIn) and not quiet:
             name = config.env.removeprefix(HANDED_IN)
             line = f"{name} is in no module: only `swell.resume({str(directory)!r}, {name})` resumes this run"
             say(line, patient_console())
-        return Run(config, directory, parts, quiet).drive()
+        return Run(config, directory, parts, quiet, described).drive()
 
 
 @contextlib.contextmanager
@@ -150,6 +155,7 @@ def resume(
     *,
     total_env_steps: int | None = None,
     quiet: bool = False,
+    trust: bool = False,
     **fields: Any,
 ) -> dict[str, Any]:
     """Continues the run in `directory` from its newest good checkpoint; a finished run is returned as it is.
@@ -157,14 +163,15 @@ def resume(
     `make_env` is what made its envs, where that was handed in as an object that no module has. `total_env_steps` is a
     new total, whatever target the run had; it may be less than before, but not than what is done. `fields` change
     options that can be changed in the middle (`CHANGEABLE`). What was changed, and when, is recorded in config.json.
+    `trust` imports whatever the directory names; without it, only classes of installed packages.
     """
     directory, quiet = Path(directory), quiet or not ranks.is_first()
-    described = ranks.first_does(lambda: read_description(directory, "env"))
-    stored = with_maker(config_from_dict(described["config"]), make_env)
+    described = ranks.first_does(lambda: sound_description(directory, "env", warn, restore=True))
+    stored = with_maker(stored_config(described, directory), make_env)
+    require_trusted(stored, directory, trust)
     config = changed_in_the_middle(stored, fields)
     ranks.first_does(lambda: ranks.own_share(config.num_envs, "num_envs"))
-    is_ended = (directory / "summary.json").exists()
-    summary = ranks.first_does(lambda: read_json(directory / "summary.json") if is_ended else {})
+    summary = ranks.first_does(lambda: sound_summary(directory, warn))
     if total_env_steps is not None:
         config = replace(config, total_env_steps=total_env_steps, target_return=None)
     # The summary may be that of a shorter run, which was to go on for longer and was killed.
@@ -176,32 +183,54 @@ def resume(
         return {**summary, "directory": str(directory)}
     with locked(directory):
         notices: list[str] = []
-        state = ranks.together(lambda: newest_state(directory, notices))
-        done = ranks.first_says(state["collector"]["env_steps"] if state else 0)
+        found = ranks.together(lambda: newest_state(directory))
+        state = found[1] if found else None
+        done, points = ranks.first_does(lambda: place_of(found, directory))
         if not as_asked and config.total_env_steps < done:
             raise ConfigError(f"steps must be at least the {done} that are done, got {config.total_env_steps}")
-        points = ranks.first_says(state["scaler"].get("points") if state else None)
         # Another number of threads, or another path, changes bits.
         pinned = replace(config, threads=described["threads"], path=same_path(described))
-        decided = MemoryPlan(**described["memory"]) if "memory" in described else None  # runs of earlier versions
-        with show_starting(f"restoring {config.num_envs} envs of {config.env}", quiet):
+        decided = stored_plan(described, config, directory)
+        with show_starting(f"restoring {config.num_envs} envs of {config.env}", quiet), Watchdog(config.env_timeout):
             parts = build(pinned, points, decided)
-        now, changes = describe_run(config, parts), changes_at(done, stored, config)
+            now = describe_run(config, parts)
+        changes = changes_at(done, stored, config)
         told = {"started": described.get("started", described["versions"])}
         told["changes"] = [*described.get("changes", []), *changes]
-        ranks.first_does(lambda: write_json_atomic(directory / "config.json", {**now, **told}))
-        continued = Run(pinned, directory, parts, quiet)
         notices += differences(described, now)
         if config.staleness and described.get("processes", 1) != now["processes"]:
             notices.append("the rollouts that waited to be trained on are lost with the processes that had them")
-        continued.restore(dealt(state), notices)
+        ranks.first_does(lambda: write_sealed(directory / "config.json", {**now, **told}))
+        with misfits_refused(directory, done):
+            continued = Run(pinned, directory, parts, quiet, {**now, **told}, state["logs"] if state else None)
+            continued.restore(dealt(state), notices)
         return continued.drive()
 
 
-def newest_state(directory: Path, notices: list[str]) -> dict[str, Any] | None:
+def sound_summary(directory: Path, report: Report) -> dict[str, Any]:
+    """The summary of a run; one that is damaged is set aside, since the checkpoints know better."""
+    try:
+        return read_summary(directory)
+    except DamagedError as error:
+        report(f"{error}; moved to {set_aside(directory / 'summary.json').name}, the run goes on without it")
+        return {}
+
+
+def newest_state(directory: Path) -> Found | None:
     """In the first process; the others are told."""
-    found = load_newest(directory / "checkpoints", notices.append) if ranks.is_first() else None
-    return found[1] if found else None
+    return load_newest(directory / "checkpoints", warn) if ranks.is_first() else None
+
+
+def place_of(found: Found | None, directory: Path) -> tuple[int, Points | None]:
+    """How many env steps are done, and the points of a ramp, as a checkpoint has them."""
+    if found is None:
+        return 0, None
+    env_steps, state = found
+    with misfits_refused(directory, env_steps):
+        if state["collector"]["env_steps"] != env_steps:
+            raise ValueError(f"it says env step {state['collector']['env_steps']!r:.40}")
+        points = state["scaler"].get("points")
+        return env_steps, points and [(float(progress), float(horizon)) for progress, horizon in points]
 
 
 def same_path(described: dict[str, Any]) -> ComputePath:

@@ -65,7 +65,7 @@ def _as_tensor(node: Any, path: str) -> Tensor:
 
 
 def decode_tree(node: Any, tensors: dict[str, Tensor]) -> Any:
-    """The inverse of `encode_tree`."""
+    """The inverse of `encode_tree`. Takes each tensor out once: a small file cannot ask for one a million times."""
     if isinstance(node, list):
         return [decode_tree(child, tensors) for child in cast("list[Any]", node)]
     if not isinstance(node, dict):
@@ -79,11 +79,11 @@ def decode_tree(node: Any, tensors: dict[str, Tensor]) -> Any:
 def _decode_tagged(tag: str, value: Any, tensors: dict[str, Tensor]) -> Any:
     match tag:
         case "$tensor":
-            return tensors[value].clone()
+            return tensors.pop(value).clone()
         case "$array":
-            return tensors[value].numpy().copy()
+            return tensors.pop(value).numpy().copy()
         case "$scalar":
-            return tensors[value].numpy()[()]
+            return tensors.pop(value).numpy()[()]
         case "$int":
             return int(value, 16)
         case "$float":

@@ -5,7 +5,8 @@ from typing import Any
 
 from swell.errors import ConfigError, StorageError
 from swell.runs.checkpoint import load_newest
-from swell.runs.run_directory import read_description
+from swell.runs.description import read_description
+from swell.runs.state_check import misfits_refused
 from swell.types import Learner
 
 
@@ -15,8 +16,10 @@ def take_weights(learner: Learner, directory: str) -> None:
     found = load_newest(Path(directory) / "checkpoints", lambda _: None)
     if found is None:
         raise StorageError(f"weights_from {directory} has no checkpoint yet: train it for longer")
-    state, trained = learner.state_dict(), found[1]["learner"]["network"]
-    _require_same_shapes(state["network"], trained, directory)
+    state = learner.state_dict()
+    with misfits_refused(directory, found[0]):
+        trained = found[1]["learner"]["network"]
+        _require_same_shapes(state["network"], trained, directory)
     state["network"] = trained
     if state.get("average") is not None:  # of recent weights, which are these alone
         state["average"] = {**state["average"], "network": trained}

@@ -21,7 +21,8 @@ from swell.config.run_config import RunConfig, changed
 from swell.config.seeds import derive_seed
 from swell.display.sinks import finite
 from swell.errors import ConfigError, InUseError
-from swell.runs.run_directory import RunLock, read_jsonl, storage_errors
+from swell.runs.logs import read_jsonl
+from swell.runs.run_directory import RunLock, storage_errors
 from swell.sweep.space import Dimension
 
 JOURNAL = "journal.log"

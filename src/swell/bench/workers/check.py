@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from swell.config.imports import find_own_modules
 from swell.config.run_config import RunConfig, config_from_dict
 from swell.errors import ConfigError, SwellError
 
@@ -23,7 +24,7 @@ PATIENCE_SECONDS = 600.0
 def faults_in_a_process(configs: Sequence[RunConfig]) -> list[str]:
     """What the answer of such a process says; a process that fails is a fault itself."""
     request = json.dumps([config.to_dict() for config in configs])
-    command = [sys.executable, "-m", "swell.bench.workers.check"]
+    command = [sys.executable, "-P", "-m", "swell.bench.workers.check"]
     try:
         answer = subprocess.run(command, input=request, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
     except subprocess.TimeoutExpired:
@@ -65,6 +66,7 @@ def _try(config: RunConfig) -> None:
 
 
 def main() -> None:
+    find_own_modules()
     requests: list[dict[str, Any]] = json.load(sys.stdin)
     faults = list(faults_of(map(config_from_dict, requests)))
     print(json.dumps(faults), flush=True)

@@ -52,7 +52,7 @@ class LocalExecutor:
             log.parent.mkdir(parents=True, exist_ok=True)
             with log.open("ab") as output:
                 process = subprocess.Popen(
-                    [sys.executable, "-m", "swell.bench.workers.process"],
+                    [sys.executable, "-P", "-m", "swell.bench.workers.process"],
                     stdin=subprocess.PIPE,
                     stdout=output,
                     stderr=subprocess.STDOUT,

@@ -25,9 +25,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from swell.config.imports import find_own_modules
 from swell.config.run_config import RunConfig, config_from_dict
 from swell.errors import ConfigError, InUseError, SwellError
-from swell.runs.run_directory import RunLock, read_json, storage_errors, write_json_atomic
+from swell.runs.run_directory import RunLock, storage_errors
+from swell.runs.sealed import DamagedError, read_summary, write_sealed
 
 IN_USE = 75
 """Exit code of a worker that found its run claimed by another: no failure (EX_TEMPFAIL of sysexits.h)."""
@@ -96,13 +98,16 @@ def attempt(directory: Path, config: RunConfig) -> Ending:
 
 def finished_summary(directory: Path) -> dict[str, Any] | None:
     """The summary of a run that has a result, else None."""
-    path = directory / "summary.json"
-    summary = read_json(path) if path.exists() else {}
+    try:
+        summary = read_summary(directory)
+    except DamagedError:  # the run itself sets it aside
+        return None
     return {**summary, "directory": str(directory)} if summary.get("status") in FINISHED else None
 
 
 def main() -> None:
     """Carries out the run that a line on stdin asks for."""
+    find_own_modules()
     sys.stdout.reconfigure(line_buffering=True)  # pyright: ignore[reportAttributeAccessIssue]  # headers come in order
     try:
         request = cast("dict[str, Any]", json.loads(sys.stdin.readline()))
@@ -145,14 +150,17 @@ def _begin(directory: Path, config: RunConfig) -> dict[str, Any]:
 
 
 def _continue(directory: Path, config: RunConfig) -> dict[str, Any]:
+    from swell.runs.description import sound_description
     from swell.runs.start import resume
+    from swell.runs.trust import code_named_by
 
-    described = read_json(directory / "config.json")
+    described = sound_description(directory, "env", print, restore=True)
+    names_what_was_asked_for = code_named_by(described["config"]) == code_named_by(config.to_dict())
     if config.ramp_from and described["config"].get("ramp_from") != config.ramp_from:
         # The benchmark was moved; a run without a checkpoint reads the horizons to repeat once more.
         described["config"]["ramp_from"] = config.ramp_from
-        write_json_atomic(directory / "config.json", described)
-    return resume(directory, quiet=True)
+        write_sealed(directory / "config.json", described)
+    return resume(directory, quiet=True, trust=names_what_was_asked_for)
 
 
 def _stop_when_stdin_ends() -> None:

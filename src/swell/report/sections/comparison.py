@@ -6,6 +6,7 @@ from itertools import combinations
 import numpy as np
 
 from swell.report import figures
+from swell.report.fixed_horizons import UNMOVED
 from swell.report.page import (
     Html,
     Page,
@@ -25,9 +26,6 @@ from swell.report.run_files import clean_text
 from swell.report.scoring import Scores, Scoring
 from swell.report.stats import Interval, bootstrap, bootstrap_difference, difference_of_means, mean_score
 from swell.report.verdict import enough_runs, improvement
-
-UNMOVED = ("fixed", "none")
-"""Scalers that leave the batch as it is."""
 
 
 def probability_section(page: Page) -> Html:

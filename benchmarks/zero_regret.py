@@ -1,0 +1,210 @@
+"""Does a controller with one setting end as high as the best fixed horizon in hindsight? docs/results/zero-regret.
+
+    python -m benchmarks.zero_regret --jobs 1                             # makes the runs, which takes hours
+    python -m benchmarks.zero_regret --report-only                        # runs.csv from the runs that are there
+    python -m benchmarks.zero_regret --tables docs/results/zero-regret    # tables and picture from runs.csv alone
+
+Other options go to `swell bench`. The protocol on that page was written before the runs.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+from benchmarks.study import (
+    Bench,
+    Side,
+    cell,
+    curve,
+    finished_runs,
+    make_parser,
+    outcome,
+    prepare_results,
+    read_csv,
+    table,
+    values,
+    write_csv,
+)
+
+from swell.report.regret import regrets
+
+FACTORS = (0.25, 0.5, 1, 2, 4)
+"""The fixed horizons, as multiples of the preset's."""
+SHARES = (10, 25, 50, 100)
+"""Percent of the env steps at which runs are looked at."""
+CONTROLLER = "batch_per_noise_scale=0.25+smoothing=0.3"
+CONSTANT = "anneal_learning_rate=false"
+CONTROLLERS = ("constant-noise", "noise", "abs", "ramp")
+FIXED = tuple(f"fixed × {factor:g}" for factor in FACTORS)
+TIMED = ("act", "env", "update", "measure")
+
+
+def sides(horizon, preset=""):
+    """The variants of the protocol around a preset's horizon."""
+    fixed = {f"fixed × {factor:g}": f"fixed:{int(factor * horizon)}" for factor in FACTORS}
+    span = f"{horizon // 4}-{horizon * 4}"
+    variants = {
+        **fixed,
+        **{f"constant, {name}": f"{fixed[name]}+{CONSTANT}" for name in FIXED[:2]},
+        "noise": f"noise-scale:{span}+{CONTROLLER}",
+        "constant-noise": f"noise-scale:{span}+{CONTROLLER}+{CONSTANT}",
+        "ramp": f"ramp:{span}",
+        "abs": f"adaptive:{span}+smoothing=0.3",
+    }
+    labels = {name: label_of(name, variant) for name, variant in variants.items()}
+    return tuple(Side(labels[name], preset + variant, {"variant": name}) for name, variant in variants.items())
+
+
+def label_of(name, variant):
+    """How `swell bench` calls it; names with signs and spaces would make poor directories."""
+    if name.startswith("constant, "):
+        return "constant-" + variant.partition("+")[0].replace(":", "-")
+    return variant if name in FIXED else name
+
+
+BENCHES = (
+    Bench(("LunarLander-v3",), sides(32), 200_000, {"measure_every": 3}),
+    Bench(("Acrobot-v1",), sides(32), 150_000, {"measure_every": 3, "minibatch_rule": "count", "minibatches": 8}),
+    Bench(
+        ("MinAtar/SpaceInvaders-v1", "MinAtar/Freeway-v1", "MinAtar/Seaquest-v1"),
+        sides(32),
+        400_000,
+        {"measure_every": 3, "evaluation_episodes": 20},
+    ),
+    Bench(
+        ("HalfCheetah-v5", "Hopper-v5"),
+        sides(256, "ppo-mujoco/"),
+        300_000,
+        {"measure_every": 3, "evaluation_episodes": 20},
+    ),
+)
+
+
+def row_of(run, columns, seconds_of_env):
+    """One line of runs.csv: the outcome, and what the run had come to at each of the moments that count."""
+    steps, returns = curve(run.metrics, "episode_return")
+    clock, seconds = training_seconds(run.metrics)
+    reached = np.interp(seconds_of_env, seconds, clock)
+
+    def return_after(env_steps):
+        return float(np.interp(env_steps, steps, returns, left=np.nan)) if len(steps) else np.nan
+
+    total = run.config["total_env_steps"]
+    row = {**outcome(run, columns), **{f"return_{share}": return_after(total * share / 100) for share in SHARES}}
+    row.pop("wall_seconds")  # evaluations and starting included; what counts is training
+    horizons = curve(run.metrics, "horizon")[1]
+    return {
+        **row,
+        "return_equal_time": return_after(reached),
+        "training_seconds": round(float(seconds[-1]), 2),
+        "first_horizon": int(horizons[0]),
+        "middle_horizon": int(horizons[len(horizons) // 2]),
+        "last_horizon": int(horizons[-2]),
+    }
+
+
+def training_seconds(metrics):
+    """Env steps, and the seconds of collecting, training and measuring until then."""
+    rows = [(row["env_steps"], sum(row.get(f"seconds_{part}") or 0.0 for part in TIMED)) for row in metrics]
+    return np.array([(0, 0.0), *rows], dtype=float).T
+
+
+def rows_of(runs):
+    columns = {(env, side.label): side.columns for bench in BENCHES for env in bench.envs for side in bench.sides}
+    seconds = {}
+    for run in runs:
+        seconds.setdefault(run.config["env"], []).append(training_seconds(run.metrics)[1][-1])
+    return [
+        row_of(run, columns[run.config["env"], run.label], min(seconds[run.config["env"]]))
+        for run in runs
+        if (run.config["env"], run.label) in columns
+    ]
+
+
+def scores(rows, quantity):
+    """Env -> variant -> scores; without the envs on which some run had none by then."""
+    by_env = {}
+    for row in rows:
+        by_env.setdefault(row["env"], {}).setdefault(row["variant"], []).append(row[quantity])
+    return {env: found for env, found in by_env.items() if not np.isnan(np.concatenate(list(found.values()))).any()}
+
+
+def with_interval(found):
+    return "–" if found is None else f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]"
+
+
+def variants_of(rows):
+    return list(
+        dict.fromkeys(side.columns["variant"] for side in BENCHES[0].sides if values(rows, "seed", **side.columns))
+    )
+
+
+def tables(rows):
+    envs, variants = list(dict.fromkeys(row["env"] for row in rows)), variants_of(rows)
+    for quantity, said in (
+        ("evaluation_return", "greedy return after equal steps"),
+        ("return_equal_time", "training return after equal time"),
+        ("training_seconds", "seconds of training"),
+        ("gradient_steps", "gradient steps"),
+    ):
+        lines = [[name, *(cell(values(rows, quantity, env=env, variant=name)) for env in envs)] for name in variants]
+        yield f"\n{said}\n" + table(["variant", *envs], lines)
+    for quantity in ("evaluation_return", "return_equal_time", "return_100"):
+        found = regrets(scores(rows, quantity), FIXED)
+        told = found.telling()
+        lines = [
+            [name, with_interval(found.mean(name)), with_interval(found.largest(name))]
+            + [f"{found.of(name, env).value:.2f}" for env in found.yardsticks]
+            for name in variants
+        ]
+        header = [f"{env}" if env in told else f"({env})" for env in found.yardsticks]
+        yield f"\nregret by {quantity}\n" + table(["variant", "mean", "largest", *header], lines)
+        luck = [[env, y.best, y.worst, f"{y.chance:.3f}", f"{y.luck:.2f}"] for env, y in found.yardsticks.items()]
+        yield table(["env", "best", "worst", "chance of the spread", "luck of the best"], luck)
+    lines = []
+    for name in variants:
+        means = [regrets(scores(rows, f"return_{share}"), FIXED).mean(name) for share in SHARES]
+        lines.append([name, *map(with_interval, means)])
+    yield "\nmean regret had the run been stopped\n" + table(["variant", *(f"{share} %" for share in SHARES)], lines)
+
+
+def draw(rows, path):
+    """Mean regret of every variant, after equal steps and after equal time."""
+    from matplotlib import pyplot
+
+    names = variants_of(rows)[::-1]
+    figure, axis = pyplot.subplots(figsize=(8, 0.42 * len(names) + 1.4), layout="constrained")
+    for shift, (quantity, said) in enumerate(
+        {"evaluation_return": "after equal steps", "return_equal_time": "after equal time"}.items()
+    ):
+        found = regrets(scores(rows, quantity), FIXED)
+        means = [found.mean(name) for name in names]
+        places = np.arange(len(names)) + 0.24 * (0.5 - shift)
+        low, high = ([abs(getattr(mean, end) - mean.value) for mean in means] for end in ("low", "high"))
+        axis.errorbar([mean.value for mean in means], places, xerr=(low, high), fmt="o", capsize=3, label=said)
+    axis.axvline(0, color="0.6", linewidth=0.8)
+    axis.axvline(0.1, color="0.6", linewidth=0.8, linestyle=":")
+    axis.set_yticks(range(len(names)), names)
+    axis.set_xlabel("mean regret: 0 as good as the best fixed horizon in hindsight, 1 as bad as the worst")
+    axis.legend(fontsize=8)
+    figure.savefig(path, dpi=110)
+
+
+def main():
+    parser = make_parser(__doc__, seeds=5, out="runs/zero-regret")
+    parser.add_argument("--tables", type=Path, help="a directory with runs.csv: only tables and picture, from it")
+    given, others = parser.parse_known_args()
+    results = given.tables or prepare_results(given)
+    if not given.tables:
+        for bench in [] if given.report_only else BENCHES:
+            command = [*bench.command(given.seeds, given.out), "--first-seed", "11", *others]
+            subprocess.run([sys.executable, "-m", *command], check=True)
+        write_csv(rows_of(finished_runs(given.out)), results / "runs.csv")
+    rows = read_csv(results / "runs.csv")
+    print(*tables(rows), sep="\n")
+    draw(rows, results / "regret.png")
+
+
+if __name__ == "__main__":
+    main()
