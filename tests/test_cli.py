@@ -1,7 +1,10 @@
 """The command line: what a person types, what it prints, and how it exits."""
 
+import errno
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import time
@@ -10,10 +13,16 @@ from itertools import pairwise
 import pytest
 from settings_checks import another_value, fields_for, foreign, listed, readers
 
+from swell import __version__ as version
 from swell.cli import parse
+from swell.cli.endings import named
+from swell.cli.execution import next_commands
 from swell.config.options import GROUPS, options
 from swell.config.run_config import ALGORITHMS, SCALERS, SIGNALS, RunConfig
-from swell.errors import ConfigError
+from swell.errors import ConfigError, SwellError
+from swell.runs.run_directory import write_json_atomic
+from swell.runs.sealed import read_sealed, write_sealed
+from swell.runs.start import resume
 
 SWELL = [sys.executable, "-m", "swell"]
 SMALL = ["--steps", "1500", "--num-envs", "8", "--evaluation-episodes", "2"]
@@ -106,6 +115,91 @@ def test_a_second_run_of_the_same_name_is_refused_with_the_way_out(trained):
     assert (root / "run" / "metrics.jsonl").read_bytes() == before
 
 
+def test_a_directory_of_something_else_is_not_called_a_run(tmp_path):
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "todo.txt").write_text("milk")
+    result = swell("train", "CartPole-v1", *SMALL, "--out", "notes", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "not empty" in last_line(result) and "no run" in last_line(result)
+    assert [path.name for path in (tmp_path / "notes").iterdir()] == ["todo.txt"]
+
+
+def test_suggested_commands_can_be_typed_as_they_are(tmp_path):
+    (tmp_path / "my runs; rm").mkdir()
+    (tmp_path / "my runs; rm" / "config.json").write_text("{}")
+    result = swell("train", "CartPole-v1", *SMALL, "--out", "my runs; rm", cwd=tmp_path)
+    assert "`swell resume 'my runs; rm'`" in last_line(result)
+    assert "swell evaluate 'a b'" in next_commands("a b", 10)[0].replace(sys.argv[0], "swell")
+
+
+def test_the_version_is_told(tmp_path):
+    result = swell("--version", cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (0, f"swell {version}\n")
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("1e5", 100_000), ("100_000", 100_000), ("2.5e6", 2_500_000)])
+def test_whole_numbers_may_be_written_short(typed, meant):
+    assert parse(["train", "CartPole-v1", "--steps", typed]).config.total_env_steps == meant
+    assert parse(["train", "CartPole-v1", "--hidden", "64", typed]).config.hidden == (64, meant)
+    assert parse(["bench", "CartPole-v1", "--steps", typed]).steps == meant
+
+
+@pytest.mark.parametrize("typed", ["2.5", "1e-3", "1e999999999", "inf", "nan", "many"])
+def test_what_is_no_whole_number_is_refused(typed, capsys):
+    with pytest.raises(SystemExit) as ended:
+        parse(["train", "CartPole-v1", "--steps", typed])
+    assert ended.value.code == 2
+    assert "--steps" in capsys.readouterr().err
+
+
+def changed_run(root, name, change, write):
+    """A copy of a run in which somebody edited config.json."""
+    shutil.rmtree(root / name, ignore_errors=True)
+    shutil.copytree(root / "run", root / name)
+    described = read_sealed(root / name / "config.json")
+    change(described)
+    write(root / name / "config.json", described)
+    return root / name
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (dict.clear, "config must be of type dict; versions must be of type dict; threads must be of type int"),
+        (lambda described: described.update(config=[]), "config must be of type dict"),
+        (lambda described: described["config"].pop("env"), "missing 1 required positional argument: 'env'"),
+        (lambda described: described.update(threads="two"), "threads must be of type int"),
+        (lambda described: described.update(memory={"a": 1}), "unexpected keyword argument 'a'"),
+        (lambda described: described["config"].update(hidden=[32]), "does not fit its config.json"),
+        (lambda described: described["config"].update(num_envs=16), "does not fit its config.json"),
+        (lambda described: described["config"].update(nope=3), "unknown option nope"),
+        (lambda described: described["config"].update(learning_rate="a"), "learning_rate must be a finite number"),
+    ],
+    ids=["empty", "config", "env", "threads", "memory", "hidden", "num-envs", "unknown", "learning-rate"],
+)
+def test_a_config_that_was_edited_and_sealed_is_said_to_be(trained, change, words):
+    root, _ = trained
+    directory = changed_run(root, "edited", change, write_sealed)
+    with pytest.raises(SwellError, match=re.escape(words)) as refused:
+        resume(directory, total_env_steps=3000, quiet=True)
+    assert refused.value.exit_code == 5
+    assert "edited" in str(refused.value)
+
+
+def test_a_config_that_was_edited_by_hand_is_restored_from_a_checkpoint_or_refused(trained):
+    root, _ = trained
+    edit = {"hidden": [32]}
+    directory = changed_run(root, "edited", lambda described: described["config"].update(edit), write_json_atomic)
+    result = swell("resume", "edited", "--quiet", cwd=root)
+    assert result.returncode == 0, result.stderr
+    assert "config.json was changed or damaged" in result.stderr and "restored" in result.stderr
+    directory = changed_run(root, "edited", lambda described: described["config"].update(edit), write_json_atomic)
+    shutil.rmtree(directory / "checkpoints")
+    result = swell("resume", "edited", cwd=root)
+    assert result.returncode == 5
+    assert "edited/config.json was changed or damaged" in last_line(result)
+
+
 def test_resuming_a_finished_run_says_so_and_exits_well(trained):
     root, _ = trained
     result = swell("resume", "run", cwd=root)
@@ -131,6 +225,15 @@ def test_quiet_prints_only_the_report(tmp_path):
         (["train", "CartPole-v1", "--scaler", "ramp", "--ramp-from", "nowhere"], ["ramp_from", "nowhere"]),
         (["resume", "nowhere"], ["nowhere", "no run"]),
         (["evaluate", "nowhere"], ["nowhere", "no run"]),
+        (["export", "nowhere"], ["nowhere", "no run"]),
+        (["evaluate", "nowhere", "--seed", "-1"], ["seed must be at least 0", "-1"]),
+        (["evaluate", "nowhere", "--video", "afile"], ["video must end in .mp4 or .gif", "afile"]),
+        (["train", "../etc:Foo"], ["../etc", "no name of a module"]),
+        (["train", ":CartPole-v1"], [":CartPole-v1", "no name of a module"]),
+        (
+            ["train", "CartPole-v1", "--preset", "ppo-abs", "--algorithm", "pqn"],
+            ["algorithm must be ppo with preset ppo-abs, got pqn"],
+        ),
     ],
 )
 def test_bad_input_ends_in_one_line_and_creates_nothing(tmp_path, arguments, words):
@@ -170,11 +273,28 @@ def test_a_place_that_cannot_be_written_exits_5(tmp_path):
     assert "file/run" in last_line(result)
 
 
-def test_a_batch_that_cannot_fit_exits_6_before_it_starts(tmp_path):
-    result = swell("train", "CartPole-v1", "--scaler", "fixed", "--horizon", "2000000000", "--out", "run", cwd=tmp_path)
-    assert result.returncode == 6
-    assert "horizon 2000000000" in last_line(result)
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--scaler", "fixed", "--horizon", "2000000000", "--steps", "1e12"], "horizon 2000000000"),
+        (["--hidden", "1000000", "1000000"], "hidden 1000000 1000000 takes at least 15,258,8"),
+        (["--num-envs", "1000000000"], "num_envs 1000000000 takes at least 190,735 MB"),
+        (["--num-envs", "1e5", "--async-envs"], "num_envs 100000 takes at least 200,000 MB"),
+        (["--num-envs", "2000000", "--memory-limit", "2000"], "num_envs 2000000 takes about"),
+    ],
+    ids=["horizon", "hidden", "num-envs", "workers", "tried"],
+)
+def test_what_cannot_fit_exits_6_before_it_is_built(tmp_path, arguments, words):
+    result = swell("train", "CartPole-v1", *arguments, "--out", "run", cwd=tmp_path)
+    assert result.returncode == 6, result.stderr
+    assert words in last_line(result)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_horizon_beyond_the_run_is_not_made_room_for(tmp_path):
+    result = swell("train", "CartPole-v1", *SMALL, "--max-horizon", "999999999999", "--out", "run", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "no rollout gets to 999,999,999,999, as each env makes 188 steps in all" in result.stdout
 
 
 def test_presets_are_listed_with_a_line_each(tmp_path):
@@ -216,6 +336,62 @@ def test_a_closed_pipe_does_not_stop_a_run(tmp_path):
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "done"
     assert len(result.stdout.splitlines()) == 1
     assert result.stderr == b""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["presets"], ["--help"], ["train", "CartPole-v1", "--help"], ["evaluate", "run", "--episodes", "1"]],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_stream_without_unicode_gets_plain_characters(trained, arguments):
+    root, _ = trained
+    result = swell(*arguments, cwd=root, PYTHONIOENCODING="ascii")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.isascii()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+@pytest.mark.parametrize("arguments", [["presets"], ["--help"], ["train", "--help"]], ids=lambda each: each[0])
+def test_output_that_cannot_be_written_exits_5(tmp_path, arguments):
+    with open("/dev/full", "w") as full:
+        result = subprocess.run([*SWELL, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    assert result.returncode == 5
+    assert result.stderr == "swell: cannot use the output: No space left on device\n"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+def test_an_error_that_cannot_be_said_keeps_its_exit_code(tmp_path):
+    with open("/dev/full", "w") as full:
+        result = subprocess.run([*SWELL, "train"], stdout=full, stderr=full, cwd=tmp_path)
+    assert result.returncode == 2
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell closes the streams")
+@pytest.mark.parametrize(("closed", "arguments", "exit_code"), [(">&-", "presets", 0), ("2>&-", "train", 2)])
+def test_a_closed_stream_is_no_error(tmp_path, closed, arguments, exit_code):
+    result = subprocess.run(f"{' '.join(SWELL)} {arguments} {closed}", shell=True, cwd=tmp_path, capture_output=True)
+    assert result.returncode == exit_code, result.stderr
+    assert b"Traceback" not in result.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of memory differ")
+def test_memory_that_runs_out_while_torch_loads_exits_6(tmp_path):
+    import resource
+
+    def scarce():
+        resource.setrlimit(resource.RLIMIT_AS, (300 * 2**20, 300 * 2**20))
+
+    command = [*SWELL, "train", "CartPole-v1", *SMALL, "--out", "run"]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, preexec_fn=scarce)
+    assert result.returncode == 6, result.stderr
+    assert "out of memory" in last_line(result)
+
+
+def test_what_the_system_refuses_has_a_line_and_an_exit_code():
+    refused = named(PermissionError(errno.EACCES, "Permission denied", "runs/one"))
+    assert refused is not None and refused.exit_code == 5
+    assert str(refused) == "cannot use 'runs/one': Permission denied"
+    assert named(ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")) is None
 
 
 def unheard(*arguments, cwd):

@@ -40,7 +40,7 @@ ALLOWED = {
     "sweep": {"bench", "config", "display", "envs", "errors", "presets", "runs"},
     "llm": {"batch", "config", "display", "errors", "learning", "memory", "report", "runs"},
     "plugins": {"batch", "errors", "learning", "types"},
-    "cli": {"batch", "bench", "config", "display", "errors", "llm", "presets", "ranks", "report", "runs", "sweep"},
+    "cli": {"", "batch", "bench", "config", "display", "errors", "llm", "presets", "ranks", "report", "runs", "sweep"},
 }
 """A row a package: what it may import of ours, beside itself."""
 
@@ -101,6 +101,10 @@ def loaded_by(statement):
 def test_the_command_line_starts_without_heavy_packages(statement):
     heavy = {"torch", "gymnasium", "numpy", "ale_py", "minatar", "tensorboard", "imageio", "trl", "transformers"}
     assert not loaded_by(statement) & heavy
+
+
+def test_what_is_refused_first_is_refused_without_torch():
+    assert "torch" not in loaded_by("import swell.runs.first_checks")
 
 
 def test_optional_packages_are_not_imported_by_a_run():

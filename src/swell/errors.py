@@ -78,3 +78,19 @@ def is_said_elsewhere(error: BaseException) -> bool:
     if isinstance(error, OtherProcessError):
         return True
     return os.environ.get("RANK", "0") != "0" and getattr(type(error), "is_everyones", False)
+
+
+_OUT_OF_MEMORY_WORDS = (
+    *("can't allocate memory", "not enough memory", "out of memory"),
+    *("cannot allocate memory", "failed to map segment", "can't start new thread"),
+)
+"""How torch says it, whose CPU allocator has words of its own on Linux and on Windows, as GPUs have; and how the system
+says it where libraries are loaded and threads started."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation failed, on whatever device."""
+    if isinstance(error, MemoryError):
+        return True
+    speaks_of_it = isinstance(error, RuntimeError | ImportError | OSError)  # torch.OutOfMemoryError is a RuntimeError
+    return speaks_of_it and any(words in str(error).lower() for words in _OUT_OF_MEMORY_WORDS)

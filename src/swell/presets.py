@@ -407,7 +407,18 @@ def make_config(env: str | Callable[..., Any], **overrides: Any) -> RunConfig:
     A function or a class that makes an env stands for it; one of a module goes by `module:name`.
     """
     preset = preset_config(overrides.pop("preset", "auto"), env_name(env), overrides.get("algorithm", "pqn"))
+    if "algorithm" in overrides:
+        require_agreement(preset, overrides["algorithm"])
     return changed(preset, **overrides)
+
+
+def require_agreement(preset: RunConfig, algorithm: str) -> None:
+    """A ConfigError where the algorithm that is asked for is not the one that a preset has its numbers for."""
+    if algorithm in ALGORITHMS and algorithm != preset.algorithm:
+        raise ConfigError(
+            f"algorithm must be {preset.algorithm} with preset {preset.preset}, got {algorithm}; "
+            "name one of the two, and it sets the other"
+        )
 
 
 def _for_env(env: str, table: dict[str, dict[str, Any]]) -> dict[str, Any]:

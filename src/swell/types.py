@@ -49,6 +49,11 @@ class Rollout:
         return self.valid.flatten().nonzero().squeeze(1)
 
 
+def most_rows(env_steps: int, num_envs: int) -> int:
+    """How long a rollout can get that ends with so many env steps: every other row may be a reset, which is no step."""
+    return 2 * -(-env_steps // num_envs)
+
+
 @dataclass(frozen=True)
 class BatchPlan:
     """How much to collect and how hard to train on it."""

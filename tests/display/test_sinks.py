@@ -158,7 +158,7 @@ def test_a_folder_that_disappears_costs_the_curves_and_not_the_run(tmp_path):
 def test_a_deleted_folder_has_tensorboards_thread_print_nothing_and_others_are_heard(tmp_path, monkeypatch):
     pytest.importorskip("tensorboard")
     heard: list[str] = []
-    monkeypatch.setattr("threading.excepthook", lambda failure: heard.append(str(failure.exc_value)))
+    monkeypatch.setattr(threading, "excepthook", before := lambda failure: heard.append(str(failure.exc_value)))
     sink = TensorBoardSink(tmp_path / "curves")
     shutil.rmtree(tmp_path / "curves")
     for step in range(100):
@@ -168,3 +168,4 @@ def test_a_deleted_folder_has_tensorboards_thread_print_nothing_and_others_are_h
     other.join()
     sink.close()
     assert len(heard) == 1 and "no number" in heard[0]
+    assert threading.excepthook == before

@@ -11,7 +11,7 @@ from torch import Generator, nn
 
 from swell.algorithms import pqn
 from swell.config.learners import PolicySettings
-from swell.errors import DivergedError
+from swell.errors import DivergedError, is_out_of_memory
 from swell.learning import policy_learner
 from swell.learning.distributions import ActionKind
 from swell.learning.optimize import (
@@ -21,7 +21,6 @@ from swell.learning.optimize import (
     by_autograd,
     clipped_step,
     flat_parameters,
-    is_out_of_memory,
     shuffled,
     shuffled_minibatches,
 )

@@ -7,7 +7,8 @@ import torch
 from kill import outcome, same, small_config
 
 from swell import ranks
-from swell.cli import Train, require_own_options
+from swell.cli.commands import Train
+from swell.cli.execution import require_own_options
 from swell.errors import ConfigError, DivergedError
 from swell.ranks import Place
 from swell.runs.driver import process_notices

@@ -12,8 +12,9 @@ from swell.runs.agent import evaluate, load_policy
 from swell.runs.build import build
 from swell.runs.checkpoint import load_newest
 from swell.runs.driver import Run
+from swell.runs.first_checks import resolve
 from swell.runs.sealed import write_sealed
-from swell.runs.start import describe_run, resolve
+from swell.runs.start import describe_run
 
 SMALL = {
     "total_env_steps": 640,

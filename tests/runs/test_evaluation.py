@@ -15,7 +15,8 @@ from swell.presets import make_config
 from swell.runs import agent, driver
 from swell.runs.evaluation import episodes_to_play, longest_episode
 from swell.runs.interrupt import InterruptedRunError
-from swell.runs.run_directory import read_json, read_jsonl
+from swell.runs.logs import read_jsonl
+from swell.runs.run_directory import read_json
 from swell.runs.start import resume, run
 
 if "SwellTest/Counting-v0" not in gymnasium.registry:

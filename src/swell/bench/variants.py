@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from swell.config.options import as_option
 from swell.config.run_config import RunConfig, changed
 from swell.config.validation import did_you_mean
 from swell.errors import ConfigError
@@ -103,7 +104,8 @@ def parse_options(assignments: Sequence[str]) -> tuple[tuple[str, Any], ...]:
         if name not in fields:
             raise ConfigError(f"unknown option {name}{did_you_mean(name, list(fields))}")
         is_list = isinstance(fields[name].default, tuple)
-        pairs.append((name, tuple(map(_scalar, text.split(","))) if is_list else _scalar(text)))
+        value = tuple(map(_scalar, text.split(","))) if is_list else _scalar(text)
+        pairs.append((name, as_option(name, value)))
     return tuple(pairs)
 
 

@@ -15,7 +15,7 @@ from swell.collect.episodes import EpisodeStatistics
 from swell.envs.contract import VectorEnv
 from swell.errors import ConfigError
 from swell.ranks import is_alone, place, total
-from swell.types import Actor, HasActor, Learner, Rollout
+from swell.types import Actor, HasActor, Learner, Rollout, most_rows
 
 if TYPE_CHECKING:
     from swell.collect.compiled_rollouts import CompiledRollouts
@@ -55,6 +55,8 @@ class Collector:
 
         With a staleness of s it returns what it collected s calls ago, and the first call collects s + 1 times.
         """
+        left = most_rows(total_env_steps - self.env_steps, place().count * self.envs.num_envs)
+        horizon = min(horizon, max(1, left))
         if horizon > self._max_horizon:
             raise ConfigError(f"a horizon of {horizon} was planned, and there is room for {self._max_horizon}")
         rollout = self._gather(learner, horizon, total_env_steps)

@@ -7,7 +7,7 @@ import textwrap
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from typing import Any, get_type_hints
+from typing import Any, cast, get_args, get_type_hints
 
 from swell.config.batch import BatchSettings, SignalSettings
 from swell.config.learners import InvarianceSettings, LearnerSettings, NetworkSettings
@@ -75,6 +75,19 @@ def _group(kind: type[Settings], name: str) -> str:
     if name in OF_NETWORKS:
         return "network"
     return next(group for owner, group in OWNERS.items() if issubclass(kind, owner))
+
+
+def as_option(name: str, value: Any) -> Any:
+    """A value that was read without knowing its option: `1e5` is a float, and means 100,000 where a count is asked."""
+    if isinstance(value, tuple):
+        return tuple(as_option(name, each) for each in cast("tuple[Any, ...]", value))
+    is_count = name in options() and _is_whole(options()[name].hint)
+    return int(value) if is_count and isinstance(value, float) and value.is_integer() else value
+
+
+def _is_whole(hint: Any) -> bool:
+    """Whether a hint, or what it has inside, is a whole number."""
+    return hint is int or any(map(_is_whole, get_args(hint)))
 
 
 def sentences(kind: type) -> dict[str, str]:

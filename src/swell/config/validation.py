@@ -4,7 +4,9 @@ import difflib
 import math
 import types
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from swell.errors import ConfigError
@@ -81,6 +83,23 @@ class ChoiceOrImport:
 
     def __str__(self) -> str:
         return f"one of {', '.join(self.choices)}, or module:name"
+
+
+def whole_number(text: str) -> int:
+    """`100_000`, `1e5` and `2.5e6` as they are meant; ValueError for what is no whole number."""
+    with suppress(ValueError):
+        return int(text)
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        raise ValueError(f"{text!r} is no number") from None
+    if not number.is_finite() or number.adjusted() > _MOST_DIGITS or number != number.to_integral_value():
+        raise ValueError(f"{text!r} is no whole number")
+    return int(number)
+
+
+_MOST_DIGITS = 30
+"""Of a number with an exponent: `1e999999999` would take forever to write out."""
 
 
 def is_import(name: str) -> bool:

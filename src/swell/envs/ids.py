@@ -230,6 +230,8 @@ def _find_spec_in(specs: dict[str, Any], env_id: str) -> Any | None:
 
 def _import_registering_module(env_id: str) -> None:
     module = env_id.partition(":")[0]
+    if not all(part.isidentifier() for part in module.split(".")):
+        raise ConfigError(f"env {env_id!r}: {module!r} is no name of a module, as in my_module:MyEnv-v0")
     try:
         importlib.import_module(module)
     except ImportError as error:

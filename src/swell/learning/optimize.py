@@ -9,7 +9,7 @@ from torch import Generator, Tensor, nn
 from torch.optim.adam import adam
 
 from swell import ranks
-from swell.errors import DivergedError
+from swell.errors import DivergedError, is_out_of_memory
 from swell.types import BatchPlan
 
 
@@ -164,17 +164,6 @@ def by_autograd(sample_losses: Callable[[Tensor], Tensor]) -> AddGradient:
         return loss.item()
 
     return add_gradient
-
-
-OUT_OF_MEMORY_WORDS = ("can't allocate memory", "not enough memory", "out of memory")
-"""How torch says it: its CPU allocator on Linux and on Windows, GPUs."""
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocation failed, on whatever device."""
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    return isinstance(error, RuntimeError) and any(words in str(error) for words in OUT_OF_MEMORY_WORDS)
 
 
 def accumulate_gradients(

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -109,11 +110,12 @@ def tell(summary: dict[str, Any], report: bool) -> None:
 
 def next_commands(directory: Path, config: dict[str, Any]) -> list[str]:
     """What one might try now, by a path where `swell` itself is not found."""
-    swell = "swell" if shutil.which("swell") else sys.argv[0]
+    swell = "swell" if shutil.which("swell") else shlex.quote(sys.argv[0])
+    run = shlex.quote(str(directory))
     longer = f" --total-completions {2 * config['total_completions']}"
     return [
-        f"{swell} report {directory}",
-        *([f"{swell} llm resume {directory}{longer}"] if config["batch_scaler"] != "none" else []),
+        f"{swell} report {run}",
+        *([f"{swell} llm resume {run}{longer}"] if config["batch_scaler"] != "none" else []),
         f"{swell} llm demo --loss-type dapo",
         f"{swell} llm train --help",
     ]

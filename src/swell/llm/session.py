@@ -35,6 +35,7 @@ from swell.runs.run_directory import (
     create_run_directory,
     default_run_name,
     next_free,
+    typed,
 )
 from swell.runs.start import differences, sound_summary
 from swell.runs.trust import is_trusted, place_of_foreign_module, refusal
@@ -148,7 +149,7 @@ def drive(
                 with stop, silence() if quiet else contextlib.nullcontext():
                     trainer.train(resume_from_checkpoint=str(checkpoint[0]) if checkpoint else None)
                 if log.stopped and log.completions < log.total:
-                    text = f"stopped at {log.completions:,} completions; go on with `{RESUME} {directory}`"
+                    text = f"stopped at {log.completions:,} completions; go on with {typed(RESUME, directory)}"
                     raise InterruptedRunError(text, stop.signal_number or signal.SIGTERM)  # another process had it
             evaluate(run, trainer, log)
             return log.finish("done")

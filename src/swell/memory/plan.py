@@ -44,10 +44,13 @@ class MemoryPlan:
 
 def describe(plan: MemoryPlan, asked: RunConfig) -> str | None:
     """The plan in one line; None if there is nothing to say."""
+    steps = math.ceil(asked.total_env_steps / asked.num_envs)
     if plan.predicted_mb is None:
         return None if asked.memory_limit is None else "memory: cannot be predicted here, so memory_limit is not kept"
     limit = "" if plan.limit_mb is None else f", limit {plan.limit_mb:,.0f} MB"
-    line = f"memory: about {plan.predicted_mb:,.0f} MB at horizon {plan.longest_horizon:,}{limit}"
+    line = f"memory: about {plan.predicted_mb:,.0f} MB at horizon {min(plan.longest_horizon, steps):,}{limit}"
+    if plan.longest_horizon > steps:
+        line += f"; no rollout gets to {plan.longest_horizon:,}, as each env makes {steps:,} steps in all"
     if plan.asked_mb is None:
         return line
     used = plan.applied_to(asked)
@@ -143,9 +146,12 @@ class Footprint:
     each_env: float
     """What one env takes."""
     evaluation_envs: int
+    longest_rollout: float = math.inf
+    """Steps after which the whole run is over."""
 
     def peak(self, horizon: int, micro_batch_size: int) -> float:
         config, needs = self.config, self.needs
+        horizon = int(min(horizon, self.longest_rollout))
         rows = horizon * config.num_envs
         trained_rows = max(rows, config.phase_env_steps) if self.has_phases else rows
         samples = min(micro_batch_size, self.largest_minibatch(horizon))

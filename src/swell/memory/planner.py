@@ -1,5 +1,6 @@
 """The memory plan behind one call: starts the envs of a run, tries an iteration of it, and decides what fits."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from swell.envs import VectorEnv
 from swell.measurement import Measurement
 from swell.memory.dry_run import dry_run
 from swell.memory.plan import DryRun, Footprint, MemoryPlan, Needs, memory_limit, needs_of, plan_memory
+from swell.memory.sizes import require_envs, require_network, try_envs
 from swell.memory.system import free_memory, give_back_freed_memory, resident_memory
 from swell.ranks import apart, place
 from swell.types import Learner
@@ -31,21 +33,27 @@ def fit_into_memory(
     make_envs: Callable[[RunConfig], VectorEnv],
     make_parts: TrialParts,
     decided: MemoryPlan | None = None,
+    longest_rollout: float = math.inf,
 ) -> tuple[VectorEnv, np.ndarray, MemoryPlan]:
     """The envs, their first observations, and what of the config there is room for.
 
     Nothing is predicted where a plan is `decided` already, and on devices whose memory is not that of this process.
+    No rollout comes to more than `longest_rollout` steps, however long a horizon is asked for.
     """
+    require_envs(config, current_limit(config))
     if decided is not None or device.type != "cpu" or resident_memory() is None:
         envs = make_envs(config)
         return envs, envs.reset(), decided or MemoryPlan(config.micro_batch_size, longest_horizon)
     if config.most_evaluation_episodes:
         # The packages that envs import weigh once, however many envs there are.
-        make_envs(replace(config, async_envs=False, num_envs=1)).close()
+        first = make_envs(replace(config, async_envs=False, num_envs=1))
+        require_network(config, first.observation_space, current_limit(config))
+        first.close()
+    try_envs(config, make_envs, current_limit(config))
     resident = resident_memory() or 0
-    free = free_memory()
-    limit = memory_limit(config, resident, None if free is None else free / place().local_count)
+    limit = current_limit(config)
     envs = make_envs(config)
+    require_network(config, envs.observation_space, limit)
     weight_of_envs = (resident_memory() or 0) - resident
     with apart():
         needs = needs_of_an_iteration(config, envs, make_parts)
@@ -59,8 +67,15 @@ def fit_into_memory(
         resident=max(resident, resident_memory() or 0),
         each_env=weight_of_envs / config.num_envs,
         evaluation_envs=min(config.most_evaluation_episodes, EVALUATION_ENVS),
+        longest_rollout=longest_rollout,
     )
     return envs, observations, plan_memory(footprint, longest_horizon, limit)
+
+
+def current_limit(config: RunConfig) -> float | None:
+    """Bytes that this process may come to, by what is free now; None if nobody says."""
+    free = free_memory()
+    return memory_limit(config, resident_memory() or 0, None if free is None else free / place().local_count)
 
 
 def needs_of_an_iteration(config: RunConfig, envs: VectorEnv, make_parts: TrialParts) -> Needs:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -22,11 +22,14 @@ from swell.envs.ids import require_window
 from swell.errors import ConfigError, EnvironmentFailedError, StorageError
 from swell.runs.build import make_learner, resolve_device
 from swell.runs.checkpoint import checkpoint_name, load_checkpoint, load_newest
-from swell.runs.description import sound_description, stored_config
+from swell.runs.description import stored_config
 from swell.runs.evaluation import evaluation_envs, greedy_episodes, longest_episode, score_of
+from swell.runs.first_checks import require_evaluable
 from swell.runs.interrupt import InterruptedRunError, StopRequest
+from swell.runs.run_directory import typed
 from swell.runs.spaces import RunSpaces, restored_spaces, spaces_of
 from swell.runs.state_check import misfits_refused, require_alike
+from swell.runs.stored_run import sound_description
 from swell.runs.trust import require_trusted
 from swell.runs.watchdog import Watchdog
 from swell.types import Learner
@@ -81,6 +84,8 @@ def load_policy(directory: str | Path, which: Which = "newest", device: str = "a
     `trust` imports whatever network the directory names; without it, only a class of an installed package.
     """
     directory = Path(directory)
+    if which not in get_args(Which):
+        raise ConfigError(f"which must be newest or best, got {which!r}")
     described = sound_description(directory, "env", warn)
     config = stored_config(described, directory)
     needed = ("network",) if described.get("spaces") else ("network", *ENV_OPTIONS)
@@ -119,8 +124,7 @@ def evaluate(
     Unless `quiet`, it says how far it is.
     `trust` imports whatever the directory names; without it, only classes of installed packages.
     """
-    if episodes < 1:
-        raise ConfigError(f"episodes must be at least 1, got {episodes}")
+    require_evaluable(Path(directory), episodes, seed, video)
     policy = load_policy(directory, which, trust=trust)
     policy = replace(policy, config=with_maker(policy.config, make_env))
     require_trusted(policy.config, directory, trust, ENV_OPTIONS)
@@ -225,7 +229,9 @@ def _even(frames: list[np.ndarray]) -> list[np.ndarray]:
 def _load(directory: Path, which: Which) -> tuple[int, dict[str, Any]]:
     found = load_newest(directory / "checkpoints", warn)
     if found is None:
-        raise StorageError(f"{directory} has no checkpoint yet: train it for longer, or `swell resume {directory}`")
+        raise StorageError(
+            f"{directory} has no checkpoint yet: train it for longer, or {typed('swell resume', directory)}"
+        )
     with misfits_refused(directory, found[0]):
         best = found[1]["run"]["best_step"]
     if which == "best" and isinstance(best, int):

@@ -43,7 +43,7 @@ from swell.networks.parts import structure_of
 from swell.networks.q_networks import Parts, resolve_network
 from swell.runs.logs import read_jsonl
 from swell.runs.run_directory import read_json
-from swell.types import Learner, Scaler, Signal
+from swell.types import Learner, Scaler, Signal, most_rows
 
 SMALL_NETWORKS = ("mlp", "minatar-cnn")
 """Whose steps are so short that handing work over, to threads or to processes, takes longer than it saves."""
@@ -95,8 +95,8 @@ def build(config: RunConfig, points: Points | None = None, decided: MemoryPlan |
         device = resolve_device(config.device)
         found = ramp_points(config) if config.scaler == "ramp" and points is None else points
         own = replace(config, num_envs=ranks.own_share(config.num_envs, "num_envs"))
-        longest = longest_horizon(config, found or ())
-        return device, found, fit_into_memory(own, longest, device, training_envs, trial_parts, decided)
+        longest, most = longest_horizon(config, found or ()), most_rows(config.total_env_steps, config.num_envs)
+        return device, found, fit_into_memory(own, longest, device, training_envs, trial_parts, decided, most)
 
     device, points_found, (envs, observations, plan) = ranks.together(prepare)
     plan = ranks.first_says(plan)  # whose machine may have room for less
@@ -119,8 +119,9 @@ def _built(
     threads: int = getattr(learner, "threads", 1) if is_compiled else resolve_threads(config.threads, network_name)
     threads = own_threads(threads)
     torch.set_num_threads(1 if is_compiled else threads)  # what kernels leave to torch is too small for two
+    buffered = min(plan.longest_horizon, most_rows(config.total_env_steps, config.num_envs))
     return BuiltRun(
-        collector=Collector(envs, plan.longest_horizon, device, config.staleness, observations),
+        collector=Collector(envs, buffered, device, config.staleness, observations),
         learner=learner,
         measurement=make_measurement(config, device),
         scaler=make_scaler(config, points),
@@ -257,7 +258,7 @@ def resolve_device(name: str) -> torch.device:
     available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": has_mps}
     if name == "auto":
         name = next(kind for kind in ("cuda", "mps", "cpu") if available[kind])
-    if not available[name]:
+    if not available.get(name):
         raise ConfigError(f"device must be one that this machine has, got {name!r}; try --device auto")
     if name != "cuda" or is_alone:
         return torch.device(name)

@@ -32,7 +32,7 @@ from swell.runs.evaluation import episodes_to_play, greedy_episodes, score_of
 from swell.runs.interrupt import InterruptedRunError, StopRequest
 from swell.runs.logs import JsonLines, Mark, NoLines, RunGoneError
 from swell.runs.process_state import gathered
-from swell.runs.run_directory import as_json, tracked_identity
+from swell.runs.run_directory import as_json, tracked_identity, typed
 from swell.runs.sealed import write_sealed
 from swell.runs.state_check import require_alike, require_numbers
 from swell.runs.watchdog import Watchdog
@@ -227,7 +227,7 @@ class Run:
     def _stopped(self, signal_number: int, how: str) -> InterruptedRunError:
         env_steps = self.parts.collector.env_steps
         return InterruptedRunError(
-            f"{how} at {env_steps:,} env steps; go on with `swell resume {self.directory}`", signal_number
+            f"{how} at {env_steps:,} env steps; go on with {typed('swell resume', self.directory)}", signal_number
         )
 
     def _log(self, iteration: Iteration, seconds: float) -> None:

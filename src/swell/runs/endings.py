@@ -3,9 +3,22 @@
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-from swell.errors import DivergedError, OutOfMemoryError
-from swell.learning.optimize import is_out_of_memory
+from swell.errors import DivergedError, OutOfMemoryError, SwellError, is_out_of_memory
 from swell.runs.interrupt import InterruptedRunError
+
+
+@contextmanager
+def told_out_of_memory(less_memory: str) -> Generator[None]:
+    """Around what allocates; `less_memory` is what to lower where that is refused."""
+    try:
+        yield
+    except SwellError:
+        raise
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        first = (str(error).splitlines() or ["no more is to be had"])[0]
+        raise OutOfMemoryError(f"out of memory: {first}; lower {less_memory}") from error
 
 
 @contextmanager

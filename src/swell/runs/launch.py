@@ -16,10 +16,11 @@ from swell import ranks
 from swell.config.imports import find_own_modules
 from swell.config.run_config import RunConfig, config_from_dict
 from swell.errors import ConfigError, LostProcessError, OtherProcessError, SwellError, is_said_elsewhere
+from swell.runs.first_checks import directory_of, resolve
 from swell.runs.interrupt import InterruptedRunError
-from swell.runs.run_directory import create_run_directory, next_free
+from swell.runs.run_directory import create_run_directory, next_free, typed
 from swell.runs.sealed import read_summary
-from swell.runs.start import begin_or_continue, directory_of, resolve, resume
+from swell.runs.start import begin_or_continue, resume
 
 RESTARTS = 3
 """How often processes are started again after one of them died."""
@@ -115,7 +116,7 @@ def exit_codes(request: dict[str, Any], processes: int) -> list[int]:
         return [failure.exitcode for failure in error.failures.values()]
     except SignalException as error:
         directory = request["directory"]
-        message = f"stopped by {signal.Signals(error.sigval).name}; go on with `swell resume {directory}`"
+        message = f"stopped by {signal.Signals(error.sigval).name}; go on with {typed('swell resume', directory)}"
         raise InterruptedRunError(message, error.sigval) from error
     return []
 

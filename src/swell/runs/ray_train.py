@@ -10,10 +10,10 @@ from typing import Any
 
 from swell.config.run_config import RunConfig
 from swell.errors import ConfigError, LostProcessError, SwellError, is_said_elsewhere
+from swell.runs.first_checks import directory_of, resolve
 from swell.runs.launch import RESTARTS, require_divisible, summary_of
 from swell.runs.ray_cluster import connect, first_line, import_ray
 from swell.runs.run_directory import create_run_directory, next_free, read_json, write_json_atomic
-from swell.runs.start import directory_of, resolve
 
 
 def train_on_ray(

@@ -7,6 +7,7 @@ import math
 import os
 import re
 import secrets
+import shlex
 import socket
 import stat
 import sys
@@ -34,11 +35,24 @@ _held_locks: set[int] = set()
 def create_run_directory(path: Path, resume_command: str = "swell resume") -> None:
     """Make a new, empty and writable run directory, with its parents. A directory that holds anything is refused."""
     with storage_errors("make run directory", path):
-        if path.is_dir() and not _is_free(path):
-            raise ConfigError(f"{path} already holds a run; continue it with `{resume_command} {path}` or add `--new`")
+        require_free(path, resume_command)
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
             sync_directory(path.parent)
+
+
+def require_free(path: Path, resume_command: str = "swell resume") -> None:
+    """A ConfigError where a directory holds anything; what is no directory is for the system to refuse."""
+    if not path.is_dir() or _is_free(path):
+        return
+    if any(os.path.lexists(path / name) for name in ("config.json", "checkpoints")):
+        raise ConfigError(f"{path} already holds a run; continue it with {typed(resume_command, path)} or add `--new`")
+    raise ConfigError(f"{path} is not empty, and what is in it is no run; name another directory, or add `--new`")
+
+
+def typed(command: str, directory: str | Path) -> str:
+    """A command for a run as one types it, whatever its directory is called."""
+    return f"`{command} {shlex.quote(str(directory))}`"
 
 
 def next_free(path: Path) -> Path:

@@ -16,33 +16,37 @@ from swell.config.run_config import RunConfig, changed
 from swell.display.console import patient_console, say, warn
 from swell.display.starting import show_starting
 from swell.display.trackers import require_trackers
-from swell.envs import resolve_env_id
 from swell.errors import ConfigError, DivergedError
 from swell.kernels.factory import can_compile
+from swell.memory.plan import MemoryPlan
 from swell.presets import make_config
 from swell.runs.agent import with_maker
 from swell.runs.build import BuiltRun, build
 from swell.runs.changes import changed_in_the_middle, changes_at
 from swell.runs.checkpoint import Report, load_newest
 from swell.runs.compiling import compile_kernels, path_for
-from swell.runs.description import sound_description, stored_config, stored_plan
+from swell.runs.description import stored_config
 from swell.runs.driver import Run, resume_promise
+from swell.runs.endings import told_out_of_memory
+from swell.runs.first_checks import directory_of, resolve
 from swell.runs.process_state import dealt
 from swell.runs.run_directory import (
     RunLock,
     create_run_directory,
-    default_run_name,
     next_free,
     set_aside,
 )
 from swell.runs.sealed import DamagedError, read_summary, write_sealed
 from swell.runs.spaces import stored_spaces
 from swell.runs.state_check import misfits_refused
+from swell.runs.stored_run import sound_description, stored_plan
 from swell.runs.trust import require_trusted
 from swell.runs.watchdog import Watchdog
 from swell.runs.weights import take_weights
+from swell.types import most_rows
 
-CHECKPOINTS_PER_RUN = 20
+SIZES = "num_envs, hidden, horizon or max_horizon"
+"""What a run is as large as."""
 NAMED = ("device", "processes", "threads", "path", "machine")
 """What of a description is named where it has changed."""
 VERSIONED = (
@@ -107,11 +111,6 @@ def holds_run(directory: Path, config: RunConfig) -> bool:
     return True
 
 
-def directory_of(config: RunConfig, out: str | Path | None) -> Path:
-    env = config.env.removeprefix(HANDED_IN)
-    return Path(out or Path("runs") / default_run_name(env, config.algorithm, config.scaler, config.seed))
-
-
 def begin(config: RunConfig, directory: Path, quiet: bool) -> dict[str, Any]:
     quiet = quiet or not ranks.is_first()
     require_trackers(config.track)
@@ -123,7 +122,8 @@ def begin(config: RunConfig, directory: Path, quiet: bool) -> dict[str, Any]:
                 say(line, patient_console())
             if line is not None and path != "autograd":
                 ranks.together(lambda: compile_kernels() if ranks.place().local_rank == 0 else None)
-            parts = build(replace(config, path=path))
+            with told_out_of_memory(SIZES):
+                parts = build(replace(config, path=path))
             if config.weights_from is not None:
                 take_weights(parts.learner, config.weights_from)
             described = ranks.together(lambda: describe_run(config, parts))
@@ -191,7 +191,10 @@ def resume(
         # Another number of threads, or another path, changes bits.
         pinned = replace(config, threads=described["threads"], path=same_path(described))
         decided = stored_plan(described, config, directory)
-        with show_starting(f"restoring {config.num_envs} envs of {config.env}", quiet), Watchdog(config.env_timeout):
+        if decided is not None and is_too_short(decided, described["config"]["total_env_steps"], config):
+            decided = None
+        starting = f"restoring {config.num_envs} envs of {config.env}"
+        with show_starting(starting, quiet), Watchdog(config.env_timeout), told_out_of_memory(SIZES):
             parts = build(pinned, points, decided)
             now = describe_run(config, parts)
         changes = changes_at(done, stored, config)
@@ -205,6 +208,12 @@ def resume(
             continued = Run(pinned, directory, parts, quiet, {**now, **told}, state["logs"] if state else None)
             continued.restore(dealt(state), notices)
         return continued.drive()
+
+
+def is_too_short(plan: MemoryPlan, planned_env_steps: int, config: RunConfig) -> bool:
+    """Whether a run that goes on for longer may collect longer rollouts than there could be when memory was planned."""
+    planned, now = (most_rows(steps, config.num_envs) for steps in (planned_env_steps, config.total_env_steps))
+    return min(plan.longest_horizon, now) > planned
 
 
 def sound_summary(directory: Path, report: Report) -> dict[str, Any]:
@@ -237,12 +246,6 @@ def same_path(described: dict[str, Any]) -> ComputePath:
     """The path that a run was on, if this machine has it; runs of earlier versions had none of today's."""
     path = described.get("path", "auto")
     return "auto" if path == "compiled" and not can_compile() else path
-
-
-def resolve(config: RunConfig) -> RunConfig:
-    """Settles what a config leaves open, so that what is stored means the same tomorrow."""
-    every = config.checkpoint_every or max(1, config.total_env_steps // CHECKPOINTS_PER_RUN)
-    return replace(config, env=resolve_env_id(config.env, config.backend), checkpoint_every=every)
 
 
 def describe_run(config: RunConfig, parts: BuiltRun) -> dict[str, Any]:

@@ -8,8 +8,7 @@ from typing import Any, cast
 import numpy as np
 from torch import Tensor
 
-from swell.errors import StorageError
-from swell.learning.optimize import is_out_of_memory
+from swell.errors import StorageError, is_out_of_memory
 
 NOT_COMPARED = ("envs",)
 """Parts of a state that only their owner can judge."""

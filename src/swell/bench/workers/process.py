@@ -150,8 +150,8 @@ def _begin(directory: Path, config: RunConfig) -> dict[str, Any]:
 
 
 def _continue(directory: Path, config: RunConfig) -> dict[str, Any]:
-    from swell.runs.description import sound_description
     from swell.runs.start import resume
+    from swell.runs.stored_run import sound_description
     from swell.runs.trust import code_named_by
 
     described = sound_description(directory, "env", print, restore=True)
