@@ -114,8 +114,8 @@ def holds_run(directory: Path, config: RunConfig) -> bool:
 def begin(config: RunConfig, directory: Path, quiet: bool) -> dict[str, Any]:
     quiet = quiet or not ranks.is_first()
     require_trackers(config.track)
+    path, line = ranks.first_does(lambda: path_for(config))  # it may refuse the device
     ranks.first_does(lambda: create_run_directory(directory))
-    path, line = ranks.first_does(lambda: path_for(config))
     try:
         with show_starting(f"starting {config.num_envs} envs of {config.env}", quiet), Watchdog(config.env_timeout):
             if line is not None and not quiet:
