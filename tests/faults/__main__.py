@@ -41,15 +41,14 @@ IMPORTED_BEFORE_FORKS = ("swell.cli", "swell.runs.start", "swell.runs.export", "
 
 def main() -> None:
     given = arguments()
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # a shell's background job would hand on that it is ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background would hand on that it is ignored
     torch.set_num_threads(1)
     workshop = Workshop(given.work.resolve() / state_of_the_sources(), given.seed)
     workshop.directory.mkdir(parents=True, exist_ok=True)
     if {"disks", "soak"} & set(given.only):
         disks.begin_again_with_it(workshop)
-    prepare(workshop)
+    if given.only:
+        prepare(workshop)
     for name in given.only:
         if name == "soak":
             append_row(workshop.directory / "soak.csv", soak.soak(workshop, given.hours))
@@ -64,7 +63,13 @@ def main() -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=[*KINDS, "soak"], default=list(KINDS), help="kinds of faults")
+    parser.add_argument(
+        "--only",
+        nargs="*",
+        choices=[*KINDS, "soak"],
+        default=list(KINDS),
+        help="kinds; with none only the table is made",
+    )
     parser.add_argument("--number", type=int, help="how many tries of each kind at most; by default all that are left")
     parser.add_argument("--hours", type=float, default=2.0, help="how long the soak is to take")
     parser.add_argument("--seed", type=int, default=0, help="of all that is random here")
