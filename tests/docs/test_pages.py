@@ -116,7 +116,7 @@ def test_the_table_of_options_says_what_the_source_says(option):
 
 HOMES = {
     **dict.fromkeys(("classic", "pqn-classic", "ppo-classic", "ppo-ewma", "ppg", "ppg-ewma", "ess"), "CartPole-v1"),
-    **dict.fromkeys(("minatar", "pqn-minatar", "ppo-minatar"), "MinAtar/Breakout-v1"),
+    **dict.fromkeys(("minatar", "minatar-abs", "pqn-minatar", "ppo-minatar"), "MinAtar/Breakout-v1"),
     **dict.fromkeys(("paper", "release", "pqn-l", "pqn-xl", "pqn-atari", "ppo-atari"), "ALE/Pong-v5"),
     **dict.fromkeys(("ppo-mujoco", "ppo-abs", "ppo-abs-release"), "HalfCheetah-v5"),
     "ppo-procgen": "Procgen/CoinrunHard-v0",
