@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help train test test-llm test-plugins test-portable test-slow lint check bench format docs docs-serve clean
+.PHONY: help train test test-llm test-plugins test-portable test-slow test-faults lint check bench format docs docs-serve clean
 
 help:
 	@echo "make train      set up and train PQN with an adaptive batch on CartPole-v1 until it is solved, with a report"
@@ -10,7 +10,8 @@ help:
 	@echo "make test-llm   those of language models, which take TRL some minutes of their own"
 	@echo "make test-plugins  those of Stable-Baselines3 and Tianshou with a batch that moves"
 	@echo "make test-portable  those of numbers and of learning, under older instruction sets of the processor"
-	@echo "make test-slow  the long evidence: hundreds of kills, learning on several seeds"
+	@echo "make test-slow  the long evidence: learning on several seeds, and the next"
+	@echo "make test-faults  hundreds of kills, flipped bits, full disks, signals and bad inputs; an hour and more"
 	@echo "make lint       format, lint and types"
 	@echo "make check      make lint, make test, make test-llm and make test-plugins"
 	@echo "make bench      speed and memory beside others and beside the limit, into docs/results/speed.md; 15 minutes"
@@ -60,8 +61,12 @@ test-portable: .venv/ready-to-test
 	        || { echo "test-portable: FAILED under env $$setting" >&2; exit 1; }; \
 	done
 
-test-slow: .venv/ready-to-test
+test-slow: .venv/ready-to-test test-faults
 	$(BIN)/python -m pytest -n 2 -m slow --durations=0
+
+# FAULTS="--only kills --number 20" and the like; `python -m tests.faults --help` lists its options.
+test-faults: .venv/ready-to-test
+	$(BIN)/python -m tests.faults $(FAULTS)
 
 lint: .venv/ready-to-test
 	$(BIN)/ruff format --check .

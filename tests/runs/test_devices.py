@@ -13,8 +13,10 @@ from scripted_envs import ScriptedEnvs
 
 from swell.collect import buffer as rollout_buffer
 from swell.collect.collector import Collector
+from swell.errors import ConfigError
 from swell.loop import train
 from swell.runs.build import build
+from swell.runs.start import run
 from swell.runs.state_tree import decode_tree, encode_tree
 
 HORIZONS = (4, 9, 2, 9)
@@ -110,3 +112,10 @@ def test_every_learner_trains_on_every_device_and_is_read_back_on_the_cpu(device
     observations = torch.from_numpy(other.collector.envs.reset())
     ours, theirs = (each.learner.act(observations.to(each.device), 0.0)[1]["values"].cpu() for each in (other, parts))
     torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+
+
+def test_a_device_that_is_not_there_is_refused_and_leaves_nothing(tmp_path):
+    missing = "cuda" if not torch.cuda.is_available() else "mps"
+    with pytest.raises(ConfigError, match="device must be one that this machine has"):
+        run("CartPole-v1", tmp_path / "run", device=missing, quiet=True)
+    assert not (tmp_path / "run").exists()

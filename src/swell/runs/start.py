@@ -114,8 +114,8 @@ def holds_run(directory: Path, config: RunConfig) -> bool:
 def begin(config: RunConfig, directory: Path, quiet: bool) -> dict[str, Any]:
     quiet = quiet or not ranks.is_first()
     require_trackers(config.track)
+    path, line = ranks.first_does(lambda: path_for(config))  # it may refuse the device
     ranks.first_does(lambda: create_run_directory(directory))
-    path, line = ranks.first_does(lambda: path_for(config))
     try:
         with show_starting(f"starting {config.num_envs} envs of {config.env}", quiet), Watchdog(config.env_timeout):
             if line is not None and not quiet:
@@ -266,8 +266,12 @@ def describe_run(config: RunConfig, parts: BuiltRun) -> dict[str, Any]:
 
 
 def installed_versions(names: Sequence[str] = VERSIONED) -> dict[str, str]:
-    found = {distribution.name.lower(): distribution.version for distribution in metadata.distributions()}
-    return {name: found[name] for name in names if name in found}
+    """Asked one by one: reading what all packages say of themselves takes half a second."""
+    found: dict[str, str] = {}
+    for name in names:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:

@@ -1,0 +1,90 @@
+"""One long run under kills, pauses, full disks and slow disks at random, beside the same run left alone."""
+
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.faults.cases import CASES, Case, soak as soak_of
+from tests.faults.commands import Ended, Running, start
+from tests.faults.record import Row
+from tests.faults.undisturbed import Workshop, go_on, judged
+
+from swell.runs.run_directory import read_json
+
+ALONE = 0.25
+"""Share of the time for the run that is left alone; the other loses about as much again to its faults."""
+BETWEEN = (3.0, 25.0)
+"""Seconds between two faults."""
+
+
+def soak(workshop: Workshop, hours: float) -> Row:
+    started = time.monotonic()
+    case = soak_of(steps_in(workshop, ALONE * hours * 3600))
+    workshop.whole(case)
+    alone = time.monotonic() - started
+    directory, drawn = workshop.fresh("soak") / "run", random.Random(f"{workshop.seed} soak")
+    done: Counter[str] = Counter()
+    ended = endure(case, directory, drawn, done)
+    outcome, held = judged(workshop, case, directory, ended)
+    seconds = time.monotonic() - started - alone
+    faults = ", ".join(f"{count} × {name}" for name, count in done.items())
+    fault = f"{seconds / 60:.0f} minutes with {faults}; left alone it took {alone / 60:.0f} minutes"
+    return Row(0, case.name, fault, ended.exit_code, ended.line, outcome, held, done.total())
+
+
+def steps_in(workshop: Workshop, seconds: float) -> int:
+    """How far a run of this kind comes, by what a short one did."""
+    summary = read_json(workshop.whole(CASES["ppo, worker processes"]) / "summary.json")
+    return max(2000, round(summary["steps_per_second"] * seconds, -3))
+
+
+def endure(case: Case, directory: Path, drawn: random.Random, done: Counter[str]) -> Ended:
+    """Starts and resumes until the run is over; stops at the first end that no fault explains."""
+    switch = directory.parent / "disk"
+    while True:
+        switch.unlink(missing_ok=True)
+        where = {"FULL_DISK_UNDER": str(directory), "FULL_DISK_SWITCH": str(switch)}
+        running = start(go_on(case, directory), directory.parent, **where)
+        disturb(running, switch, drawn, done)
+        ended = running.ended()
+        running.left_behind()
+        was_stopped = ended.exit_code in (-signal.SIGKILL, 128 + signal.SIGTERM)
+        if not was_stopped and not (ended.exit_code == 5 and ended.is_told):
+            return ended
+
+
+def disturb(running: Running, switch: Path, drawn: random.Random, done: Counter[str]) -> None:
+    faults: dict[str, Callable[[], None]] = {
+        "kill": lambda: running.send(signal.SIGKILL),
+        "SIGTERM": lambda: running.send(signal.SIGTERM),
+        "pause": lambda: pause(running, drawn.uniform(0.5, 10.0)),
+        "full disk": lambda: disk(switch, "full", drawn.uniform(0.5, 8.0)),
+        "slow disk": lambda: disk(switch, "30", drawn.uniform(2.0, 8.0)),
+    }
+    while not wait_for_end(running, drawn.uniform(*BETWEEN)):
+        name = drawn.choice(list(faults))
+        faults[name]()
+        done[name] += 1
+
+
+def wait_for_end(running: Running, seconds: float) -> bool:
+    until = time.monotonic() + seconds
+    while not running.is_over() and time.monotonic() < until:
+        time.sleep(0.02)
+    return running.is_over()
+
+
+def pause(running: Running, seconds: float) -> None:
+    """All of its processes stand still."""
+    running.send(signal.SIGSTOP, to_all=True)
+    time.sleep(seconds)
+    running.send(signal.SIGCONT, to_all=True)
+
+
+def disk(switch: Path, state: str, seconds: float) -> None:
+    switch.write_text(state)
+    time.sleep(seconds)
+    switch.unlink()
