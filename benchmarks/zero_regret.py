@@ -173,13 +173,13 @@ def tables(rows):
 
 
 def draw(rows, path):
-    """Mean regret over all envs of the variants that ran on all, after equal steps and after equal time."""
+    """Mean regret over all envs after equal steps, of the variants that ran on all, by two kinds of score."""
     from matplotlib import pyplot
 
     names = [name for name in (*FIXED, *CONTROLLERS) if name in variants_of(rows)][::-1]
     figure, axis = pyplot.subplots(figsize=(8, 0.42 * len(names) + 1.4), layout="constrained")
     for shift, (quantity, said) in enumerate(
-        {"evaluation_return": "after equal steps", "return_equal_time": "after equal time"}.items()
+        {"evaluation_return": "greedy return at the end", "return_100": "last 100 training episodes"}.items()
     ):
         found = regrets(scores(rows, quantity), FIXED)
         means = [found.mean(name, list(found.yardsticks)) for name in names]

@@ -60,7 +60,7 @@ def names_in(value: Any) -> list[str]:
 
 def code_named_by(options: Mapping[str, Any]) -> list[str]:
     """All the names of code in the options of a run."""
-    return [f"{option} {name}" for option in CODE_OPTIONS for name in names_in(options[option])]
+    return [f"{option} {name}" for option in CODE_OPTIONS for name in names_in(options.get(option, ()))]
 
 
 def place_of_foreign_module(module: str) -> str | None:
