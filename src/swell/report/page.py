@@ -1,6 +1,7 @@
 """What the sections of a report share: HTML whose text is escaped, and the page with its runs, scores, figures."""
 
 import html
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from swell.report import figures
@@ -94,8 +95,8 @@ def format_number(value: float | None) -> str:
 
 
 def format_share(value: float) -> str:
-    """Two digits after the point."""
-    return f"{value:.2f}".replace("-", "−")
+    """Two digits after the point, or a dash where there is no number."""
+    return "–" if math.isnan(value) else f"{value:.2f}".replace("-", "−")
 
 
 def format_signed(value: float) -> str:
