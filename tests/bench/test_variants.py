@@ -68,7 +68,7 @@ def test_rules_set_the_batch(text, fields):
 
 
 def test_minibatches_of_a_fixed_size_have_the_size_of_the_reference_horizon():
-    config = config_of("minibatch-size", "MinAtar/Breakout-v1")
+    config = config_of("minatar-abs/minibatch-size", "MinAtar/Breakout-v1")
     assert (config.minibatch_rule, config.minibatch_size) == ("size", 128 * 32 // 32)
 
 
