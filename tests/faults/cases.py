@@ -67,7 +67,7 @@ _ALL = (
     Case("pqn, MinAtar", "MinAtar/Breakout-v1", SHORT),
     Case("pqn, Atari by replay", "ALE/Pong-v5", ATARI),
     Case("pqn, worker processes", "CartPole-v1", {**SHORT, "num_envs": 4, "async_envs": True}),
-    Case("pqn, action masks", "Taxi-v3", SHORT),
+    Case("pqn, action masks", "Taxi-v4", SHORT),
     Case("ppo", "CartPole-v1", {**POLICY, "algorithm": "ppo"}),
     Case("ppo, autograd", "CartPole-v1", {**POLICY, "algorithm": "ppo", "path": "autograd"}),
     Case("ppo, stale rollouts", "CartPole-v1", {**POLICY, "algorithm": "ppo", "staleness": 2}),
