@@ -38,7 +38,7 @@ def soak(workshop: Workshop, hours: float) -> Row:
 def steps_in(workshop: Workshop, seconds: float) -> int:
     """How far a run of this kind comes, by what a short one did."""
     summary = read_json(workshop.whole(CASES["ppo, worker processes"]) / "summary.json")
-    return max(2000, round(summary["steps_per_second"] * seconds, -3))
+    return max(2000, 1000 * round(summary["steps_per_second"] * seconds / 1000))
 
 
 def endure(case: Case, directory: Path, drawn: random.Random, done: Counter[str]) -> Ended:

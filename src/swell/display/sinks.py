@@ -2,9 +2,8 @@
 
 import math
 import threading
-import warnings
 from collections import deque
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import pairwise
@@ -51,15 +50,15 @@ class TensorBoardSink:
     """Writes every number of every row as a curve over env steps.
 
     After a resume, `purge_step` hides what an interrupted run logged from there on: it is the checkpoint's env steps
-    plus one, because the point at the checkpoint itself is still true.
+    plus one, because the point at the checkpoint itself is still true. `say` hears, once, that there is no more to come.
     """
 
-    def __init__(self, directory: Path, purge_step: int | None = None) -> None:
+    def __init__(self, directory: Path, say: Callable[[str], None], purge_step: int | None = None) -> None:
         if not tensorboard_available():
             raise ConfigError('TensorBoard is not installed: pip install "swell-rl[tensorboard]"')
         from torch.utils.tensorboard.writer import SummaryWriter  # here, because the import takes a second
 
-        self._works = True
+        self._works, self._say = True, say
         self._hook_before = threading.excepthook
         threading.excepthook = self._thread_failed
         with self._silenced_on_failure():
@@ -101,7 +100,7 @@ class TensorBoardSink:
             yield
         except OSError as error:
             if self._works:
-                warnings.warn(f"TensorBoard stops here: {error}", stacklevel=2)
+                self._say(f"TensorBoard stops here: {error}")
             self._works = False
 
 

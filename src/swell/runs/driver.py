@@ -173,7 +173,7 @@ class Run:
         """Trains to the end, or until something stops it; either way the summary is written."""
         if tensorboard_available() and ranks.is_first():
             purge_step = self.parts.collector.env_steps + 1  # what an interrupted run logged past its checkpoint
-            self._sinks.append(TensorBoardSink(self.directory / "tensorboard", purge_step))
+            self._sinks.append(TensorBoardSink(self.directory / "tensorboard", warn, purge_step))
         if self.config.track and ranks.is_first():
             identity, config = partial(tracked_identity, self.directory), self.config.to_dict()
             self._sinks += open_trackers(self.config.track, self.directory, identity, config, self._console.message)
