@@ -13,7 +13,7 @@ from itertools import pairwise
 import pytest
 from settings_checks import another_value, fields_for, foreign, listed, readers
 
-from swell import __version__ as version
+from swell import __version__ as version, cli
 from swell.cli import parse
 from swell.cli.endings import named
 from swell.cli.execution import next_commands
@@ -328,6 +328,27 @@ def test_ctrl_c_saves_and_names_the_resume_command(tmp_path):
     assert process.returncode == 130
     assert "swell resume run" in errors
     assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize(
+    ("typed", "line"),
+    [
+        ("train CartPole-v1", "stopped at once; `swell resume` goes on from the newest checkpoint"),
+        ("resume run", "stopped at once; `swell resume` goes on from the newest checkpoint"),
+        ("bench classic", "stopped at once; the same command goes on"),
+        ("evaluate run", "stopped at once"),
+        ("report run", "stopped at once"),
+    ],
+)
+def test_a_second_ctrl_c_says_how_to_go_on_where_that_can_be(typed, line, monkeypatch, capsys):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "argv", ["swell", *typed.split()])
+    monkeypatch.setattr(cli, "execute", interrupted)
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert (end.value.code, capsys.readouterr().err) == (130, f"swell: {line}\n")
 
 
 def test_a_closed_pipe_does_not_stop_a_run(tmp_path):

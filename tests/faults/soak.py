@@ -23,7 +23,7 @@ BETWEEN = (3.0, 25.0)
 def soak(workshop: Workshop, hours: float) -> Row:
     started = time.monotonic()
     case = soak_of(steps_in(workshop, ALONE * hours * 3600))
-    workshop.whole(case)
+    workshop.whole(case, patience=hours * 3600)
     alone = time.monotonic() - started
     directory, drawn = workshop.fresh("soak") / "run", random.Random(f"{workshop.seed} soak")
     done: Counter[str] = Counter()

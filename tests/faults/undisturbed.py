@@ -10,7 +10,7 @@ from typing import Any
 
 from kill import outcome, read_jsonl, same
 from tests.faults.cases import Case
-from tests.faults.commands import Ended, forked
+from tests.faults.commands import PATIENCE, Ended, forked
 
 from swell.runs.run_directory import read_json
 
@@ -32,12 +32,12 @@ class Workshop:
         path.mkdir(parents=True)
         return path
 
-    def whole(self, case: Case) -> Path:
+    def whole(self, case: Case, patience: float = PATIENCE) -> Path:
         """The run of this case from its start to its end in one go."""
         directory = self.directory / "whole" / _plain(case.name)
         if not (directory / "summary.json").exists():
             shutil.rmtree(directory, ignore_errors=True)
-            ended = forked(train(case, directory), self.fresh("cwd")).ended()
+            ended = forked(train(case, directory), self.fresh("cwd")).ended(patience)
             assert ended.exit_code == 0, f"{case.name}: {ended.err}"
         return directory
 

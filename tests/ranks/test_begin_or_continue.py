@@ -11,7 +11,7 @@ from swell.cli.commands import Train
 from swell.cli.execution import require_own_options
 from swell.errors import ConfigError, DivergedError
 from swell.ranks import Place
-from swell.runs.driver import process_notices
+from swell.runs.introduction import process_notices
 from swell.runs.launch import require_possible
 from swell.runs.sealed import read_sealed, write_sealed
 from swell.runs.start import begin_or_continue, run

@@ -9,7 +9,7 @@ import pytest
 from kill import run_and_kill, small_config
 
 from swell.errors import DivergedError, EnvironmentFailedError, StorageError, SwellError
-from swell.runs import checkpoint, driver
+from swell.runs import checkpoint, driver, saving
 from swell.runs.checkpoint import load_newest
 from swell.runs.description import read_description
 from swell.runs.logs import RunGoneError, read_jsonl
@@ -25,7 +25,7 @@ SMALL |= {"max_episode_steps": 30, "path": "autograd"}
 def trained(tmp_path_factory):
     """A run that was killed a little after its third checkpoint, and has a summary of an earlier session."""
     directory = tmp_path_factory.mktemp("damage") / "run"
-    assert run_and_kill(small_config(**SMALL), directory, driver, "prune", 3)
+    assert run_and_kill(small_config(**SMALL), directory, saving, "prune", 3)
     with open(directory / "metrics.jsonl", "ab") as log:
         log.write(b'{"env_steps": 640}\n{"env_st')
     write_sealed(directory / "summary.json", {"status": "interrupted", "env_steps": 400})
@@ -279,7 +279,7 @@ def test_a_run_whose_directory_is_deleted_ends_at_once_and_does_not_come_back(tm
 
 
 def test_a_disk_that_is_full_for_a_moment_at_the_very_end_costs_nothing(tmp_path, monkeypatch):
-    tries, save = [], driver.save_checkpoint
+    tries, save = [], saving.save_checkpoint
 
     def full(directory, env_steps, state):
         if env_steps >= SMALL["total_env_steps"]:
@@ -288,8 +288,8 @@ def test_a_disk_that_is_full_for_a_moment_at_the_very_end_costs_nothing(tmp_path
                 raise StorageError("no space left")
         return save(directory, env_steps, state)
 
-    monkeypatch.setattr(driver, "save_checkpoint", full)
-    monkeypatch.setattr(driver, "SECONDS_BETWEEN_TRIES", 0.0)
+    monkeypatch.setattr(saving, "save_checkpoint", full)
+    monkeypatch.setattr(saving, "SECONDS_BETWEEN_TRIES", 0.0)
     summary = run(small_config(**SMALL), tmp_path / "run", quiet=True)
     found = load_newest(tmp_path / "run" / "checkpoints", print)
     assert summary["status"] == "done" and len(tries) >= 2 and found is not None and found[0] == summary["env_steps"]

@@ -12,7 +12,7 @@ from swell.collect.collector import Played
 from swell.collect.episodes import EpisodeStatistics
 from swell.errors import EnvironmentFailedError
 from swell.presets import make_config
-from swell.runs import agent, driver
+from swell.runs import agent, evaluation
 from swell.runs.evaluation import episodes_to_play, longest_episode
 from swell.runs.interrupt import InterruptedRunError
 from swell.runs.logs import read_jsonl
@@ -102,7 +102,7 @@ def test_a_run_stopped_in_an_evaluation_plays_it_again_and_ends_like_an_uninterr
     config = small_config()  # evaluates after 2,500 and 5,000 of 6,000 steps, and at the end
     run(config, tmp_path / "whole", quiet=True)
     with monkeypatch.context() as patched:
-        stop_in_evaluation(patched, driver, number, which)
+        stop_in_evaluation(patched, evaluation, number, which)
         with pytest.raises(InterruptedRunError, match=r"stopped in the evaluation at .*swell resume") as stopped:
             run(config, tmp_path / "run", quiet=True)
     assert stopped.value.exit_code == code

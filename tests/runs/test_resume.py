@@ -1,6 +1,7 @@
 """A resumed run equals an uninterrupted one, bit for bit, and each saved piece is needed for that."""
 
 import hashlib
+import math
 import os
 import shutil
 import signal
@@ -9,9 +10,10 @@ import pytest
 from kill import fresh_state, in_child, outcome, resume_and_kill, run_and_kill, run_and_signal, same, small_config
 
 from swell.config.run_config import config_from_dict
-from swell.errors import ConfigError, StorageError
+from swell.envs.workers import WorkerEnvs
+from swell.errors import ConfigError, EnvironmentFailedError, StorageError
 from swell.kernels.factory import can_compile
-from swell.runs import checkpoint, driver, run_directory, start as runs
+from swell.runs import checkpoint, driver, run_directory, saving, start as runs
 from swell.runs.agent import load_policy
 from swell.runs.build import build
 from swell.runs.checkpoint import load_newest
@@ -47,11 +49,11 @@ def uninterrupted(tmp_path_factory):
 
 
 POINTS = [
-    (driver, "save_checkpoint", 2, "before"),
-    (driver, "save_checkpoint", 3, "after"),
+    (saving, "save_checkpoint", 2, "before"),
+    (saving, "save_checkpoint", 3, "after"),
     (checkpoint.os, "replace", 3, "before"),
     (checkpoint, "write_durably", 8, "after"),
-    (driver, "prune", 4, "before"),
+    (saving, "prune", 4, "before"),
     (driver.Run, "_log", 40, "before"),
     (driver.Run, "_evaluate", 1, "after"),
     (driver.Run, "_evaluate", 2, "before"),
@@ -391,14 +393,55 @@ def full_disk(times):
 
 
 def test_a_full_disk_costs_checkpoints_and_not_the_run(tmp_path, monkeypatch, capsys, uninterrupted):
-    monkeypatch.setattr(driver, "save_checkpoint", full_disk(times=2))
+    monkeypatch.setattr(saving, "save_checkpoint", full_disk(times=2))
     assert run(small_config(), tmp_path / "run")["status"] == "done"
     assert capsys.readouterr().out.count("checkpoint not written") == 2
     assert same(outcome(tmp_path / "run")["metrics"], uninterrupted()["metrics"])
 
 
 def test_a_disk_that_stays_full_ends_the_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(driver, "save_checkpoint", full_disk(times=3))
+    monkeypatch.setattr(saving, "save_checkpoint", full_disk(times=3))
     with pytest.raises(StorageError, match="0 MB free"):
         run(small_config(), tmp_path / "run", quiet=True)
     assert read_json(tmp_path / "run" / "summary.json")["status"] == "failed"
+
+
+@pytest.fixture
+def worker_death(monkeypatch):
+    """Of env 2, in a worker process, at the given step of the run."""
+
+    def arrange(at_step):
+        step, steps = WorkerEnvs.step, []
+
+        def deadly(envs, actions):
+            steps.append(1)
+            if len(steps) == at_step:
+                os.kill(envs._envs.processes[2].pid, signal.SIGKILL)
+            return step(envs, actions)
+
+        monkeypatch.setattr(WorkerEnvs, "step", deadly)
+
+    return arrange
+
+
+def test_a_run_whose_worker_is_killed_saves_what_it_had_before_that_rollout(
+    tmp_path, monkeypatch, uninterrupted, worker_death
+):
+    monkeypatch.setattr(saving, "SECONDS_BETWEEN_SPARES", 0.0)
+    monkeypatch.setattr(saving, "SPARES_PER_SECOND", math.inf)
+    fields = {"async_envs": True, "num_envs": 4, "total_env_steps": 2000, "checkpoint_every": 900}
+    worker_death(at_step=401)
+    with pytest.raises(EnvironmentFailedError, match=r"worker process of env 2 was killed by SIGKILL") as death:
+        run(small_config(**fields), tmp_path / "run", quiet=True)
+    saved = load_newest(tmp_path / "run" / "checkpoints", print)
+    assert saved is not None and 1540 <= saved[0] < 1604
+    assert f"saved at {saved[0]:,} env steps; go on with `swell resume " in str(death.value)
+    monkeypatch.undo()
+    resume(tmp_path / "run", quiet=True)
+    assert same(outcome(tmp_path / "run"), uninterrupted(**fields))
+
+
+def test_a_worker_that_is_killed_before_anything_was_saved_names_what_there_is(tmp_path, worker_death):
+    worker_death(at_step=50)
+    with pytest.raises(EnvironmentFailedError, match=r"env 2 was killed.*; no checkpoint had been written yet; go on"):
+        run(small_config(async_envs=True, num_envs=4, total_env_steps=2000), tmp_path / "run", quiet=True)

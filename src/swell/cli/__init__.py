@@ -9,6 +9,12 @@ from swell.cli.parsing import parse
 from swell.config.imports import find_own_modules
 from swell.errors import SwellError
 
+STOPPED_AT_ONCE = {
+    **dict.fromkeys(("train", "resume"), "stopped at once; `swell resume` goes on from the newest checkpoint"),
+    **dict.fromkeys(("bench", "sweep"), "stopped at once; the same command goes on"),
+}
+"""What a second Ctrl-C leaves to do; of the other commands, nothing."""
+
 
 def main() -> None:
     """Runs one command; every failure ends in one line and its exit code."""
@@ -24,7 +30,7 @@ def main() -> None:
             execute(parse(arguments))
         flush_output()
     except KeyboardInterrupt:
-        fail(SwellError("stopped at once; `swell resume` goes on from the newest checkpoint"), arguments, 130)
+        fail(SwellError(STOPPED_AT_ONCE.get("".join(arguments[:1]), "stopped at once")), arguments, 130)
     except BrokenPipeError:
         end_quietly()
     except Exception as error:  # the last line of defence: no traceback unless asked for

@@ -50,7 +50,7 @@ class TensorBoardSink:
     """Writes every number of every row as a curve over env steps.
 
     After a resume, `purge_step` hides what an interrupted run logged from there on: it is the checkpoint's env steps
-    plus one, because the point at the checkpoint itself is still true. `say` hears, once, that there is no more to come.
+    plus one, because the point at the checkpoint itself is still true. `say` hears once that there are no more to come.
     """
 
     def __init__(self, directory: Path, say: Callable[[str], None], purge_step: int | None = None) -> None:

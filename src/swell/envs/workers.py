@@ -27,6 +27,9 @@ TICK_SECONDS = 1.0
 class WorkerEnvs:
     """gymnasium's AsyncVectorEnv, made to notice workers that died or hang, and to keep them through Ctrl-C."""
 
+    may_die = True
+    """By no fault of the run, whose state is then lost with them."""
+
     def __init__(self, settings: EnvBatch) -> None:
         self.num_envs = settings.num_envs
         self._settings = settings

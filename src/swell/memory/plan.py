@@ -171,10 +171,12 @@ class Footprint:
         if config.window == "interval":
             computing += kept  # of the reading before
         evaluating = self.evaluation_envs * self.each_env + FRAGMENTATION * needs.acting.at(self.evaluation_envs, 0)
-        saving = SAVED_COPIES * (needs.saved.at(samples, trained_rows) + waiting)
+        saved = needs.saved.at(samples, trained_rows) + waiting
+        saving = SAVED_COPIES * saved
+        spare = saved if config.async_envs else 0.0
         lasting = self.resident + FIRST_USE + needs.learner.at(0, 0) + needs.lasting.at(samples, trained_rows)
         views = horizon * VIEWS_OF_A_STEP
-        return lasting + rollout + views + waiting + max(FRAGMENTATION * computing, evaluating, saving)
+        return lasting + rollout + views + waiting + spare + max(FRAGMENTATION * computing, evaluating, saving)
 
     def largest_minibatch(self, horizon: int) -> int:
         rows = horizon * self.config.num_envs

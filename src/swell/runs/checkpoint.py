@@ -28,6 +28,7 @@ LARGEST_MANIFEST = 65536
 UNDECODABLE = (ValueError, TypeError, LookupError, AssertionError, RuntimeError, ArithmeticError, struct.error)
 """What decoding raises where a tree is none of ours."""
 
+Serialised = dict[str, bytes]
 Report = Callable[[str], None]
 """Receives one line for the user."""
 
@@ -42,7 +43,11 @@ def save_checkpoint(directory: Path, env_steps: int, state: dict[str, Any]) -> P
     A state is a tree of dicts (keys: str or int), lists, tuples (come back as lists), tensors (come back on the CPU),
     numpy arrays and numbers, str, int, float, bool and None. Tensors under `learner` must be finite.
     """
-    contents = _serialise(env_steps, state)
+    return write_checkpoint(directory, env_steps, serialise(env_steps, state))
+
+
+def write_checkpoint(directory: Path, env_steps: int, contents: Serialised) -> Path:
+    """The same with what was made of a state before."""
     target = directory / checkpoint_name(env_steps)
     temporary = directory / f".tmp-{env_steps}-{os.getpid()}"
     with storage_errors(f"save {_disk_space(directory, contents)} as", target):
@@ -120,7 +125,8 @@ def _step_of(name: str) -> int | None:
     return int(match[2]) if match and match[1] == checkpoint_name(int(match[2])) else None
 
 
-def _serialise(env_steps: int, state: dict[str, Any]) -> dict[str, bytes]:
+def serialise(env_steps: int, state: dict[str, Any]) -> Serialised:
+    """The files of a checkpoint, which share memory with nothing."""
     tree, tensors = encode_tree(state)
     _refuse_non_finite(tensors, "cannot save: ")
     contents = {TENSORS: safetensors.torch.save(tensors), TREE: json.dumps(tree, allow_nan=False).encode()}

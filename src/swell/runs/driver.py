@@ -3,8 +3,8 @@
 import contextlib
 import hashlib
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Generator
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,59 +14,28 @@ from torch import nn
 
 from swell import ranks
 from swell.config.run_config import RunConfig
-from swell.config.seeds import derive_seed
 from swell.display.console import make_console, warn
-from swell.display.evaluating import show_evaluation
-from swell.display.panel import PanelView, RunHeader
+from swell.display.panel import PanelView
 from swell.display.sinks import RunSoFar, Sink, TensorBoardSink, tensorboard_available
 from swell.display.trackers import open_trackers
-from swell.errors import ProcessesDifferError, StorageError
+from swell.errors import EnvironmentFailedError, ProcessesDifferError, StorageError
 from swell.learning.schedules import Every
 from swell.loop import train
 from swell.memory.plan import describe
-from swell.memory.system import give_back_freed_memory, peak_memory_mb
-from swell.runs.build import SMALL_NETWORKS, BuiltRun
-from swell.runs.checkpoint import prune, save_checkpoint
+from swell.runs.build import BuiltRun
 from swell.runs.endings import told_endings
-from swell.runs.evaluation import episodes_to_play, greedy_episodes, score_of
+from swell.runs.evaluation import Evaluator, StoppedEvaluationError
+from swell.runs.history import RunHistory, restored_history, summary_of
 from swell.runs.interrupt import InterruptedRunError, StopRequest
-from swell.runs.logs import JsonLines, Mark, NoLines, RunGoneError
+from swell.runs.introduction import header_of, process_notices
+from swell.runs.logs import JsonLines, Mark, NoLines
 from swell.runs.process_state import gathered
 from swell.runs.run_directory import as_json, tracked_identity, typed
+from swell.runs.saving import Saver
 from swell.runs.sealed import write_sealed
-from swell.runs.state_check import require_alike, require_numbers
+from swell.runs.state_check import require_alike
 from swell.runs.watchdog import Watchdog
 from swell.types import Iteration
-
-CHECKPOINTS_KEPT = 2
-FAILED_SAVES_ALLOWED = 3
-SECONDS_BETWEEN_TRIES = 1.0
-PROMISES = {
-    "exact": "exact: a resumed run ends bit-identical to an uninterrupted one",
-    "replay": "exact by replay: unfinished episodes are played again on resume and checked against the saved frames",
-    "continuing": "continuing: weights, optimizer, scaler and counters are exact, unfinished episodes start anew",
-}
-
-
-def resume_promise(parts: BuiltRun) -> str:
-    """What a restart of this run can promise; a GPU's arithmetic is not repeatable enough for more than continuing."""
-    return PROMISES[parts.collector.envs.resume_tier if parts.device.type == "cpu" else "continuing"]
-
-
-def process_notices(parts: BuiltRun) -> list[str]:
-    """What one should know of a run of several processes."""
-    count, local_count = ranks.place().count, ranks.place().local_count
-    notices: list[str] = []
-    if count > 1 and getattr(parts.collector.envs, "shares_generator", False):
-        notices.append(
-            "these envs draw from one generator in each process: a valid run, but not the one that one process would do"
-        )
-    if local_count > 1 and parts.device.type == "cpu" and parts.network_name in SMALL_NETWORKS:
-        notices.append(
-            f"{local_count} processes of one machine are slower than one with a network as small as "
-            f"{parts.network_name}: adding up gradients takes longer than making them (docs/processes.md)"
-        )
-    return notices
 
 
 def require_same_weights(network: nn.Module, env_steps: int) -> None:
@@ -82,33 +51,6 @@ def require_same_weights(network: nn.Module, env_steps: int) -> None:
             f"at {env_steps:,} env steps the weights of process {', '.join(others)} are not those of process 0; "
             "nothing was saved: are all machines of one kind, with the same packages?"
         )
-
-
-@dataclass
-class RunHistory:
-    """What a run remembers between iterations beside the parts themselves."""
-
-    wall_seconds: float = 0.0
-    train_seconds: float = 0.0
-    resume_count: int = 0
-    best_return: float = float("-inf")
-    best_step: int | None = None
-    evaluation: dict[str, Any] | None = None
-    micro_batch_size: int | None = None
-    """What there was room for when memory last ran out; None while it has not."""
-
-
-class _StoppedEvaluationError(Exception):
-    """A signal came in the middle of an evaluation."""
-
-
-def restored_history(state: dict[str, Any]) -> RunHistory:
-    """From a checkpoint; a TypeError where a part of it is of another kind."""
-    history = RunHistory(**state)
-    require_alike(asdict(RunHistory(best_step=0, micro_batch_size=1)), state)
-    if history.evaluation is not None:
-        require_numbers(history.evaluation, "env_steps", "episodes", "mean_return", "std_return")
-    return history
 
 
 class Run:
@@ -133,9 +75,9 @@ class Run:
         self._description = as_json(description)
         self._history = RunHistory()
         self._evaluation_due = Every(config.evaluate_every) if config.evaluate_every else None
-        self._checkpoint_due = Every(config.checkpoint_every)
         self._console = make_console(
-            quiet or not ranks.is_first(), PanelView(self._header(), RunSoFar(config.total_env_steps))
+            quiet or not ranks.is_first(),
+            PanelView(header_of(config, parts, directory), RunSoFar(config.total_env_steps)),
         )
         self._sinks: list[Sink] = [self._console]
         self._metrics, self._evaluations = (
@@ -146,10 +88,10 @@ class Run:
             self._console.message(plan)
         for notice in process_notices(parts):
             self._console.message(notice)
-        self._failed_saves = 0
-        self._has_told_of_few_episodes = False
+        self._saver = Saver(config, directory / "checkpoints", self._console.message)
+        self._evaluator = Evaluator(config, parts, self._console)
+        self._may_lose_envs = getattr(parts.collector.envs, "may_die", False) and ranks.is_alone()
         self._started = time.perf_counter()
-        self._saved_at = self._started
 
     def restore(self, state: dict[str, Any] | None, notices: list[str]) -> None:
         """Puts everything where the checkpoint says."""
@@ -161,7 +103,7 @@ class Run:
             self._history.resume_count += 1
             if self._history.micro_batch_size is not None:
                 self.parts.learner.micro_batch_size = self._history.micro_batch_size
-            self._checkpoint_due.load_state_dict(state["checkpoint_due"])
+            self._saver.due.load_state_dict(state["checkpoint_due"])
             if self._evaluation_due and state["evaluation_due"]:
                 self._evaluation_due.load_state_dict(state["evaluation_due"])
             if not self.parts.load_state_dict(state, self._history.resume_count):
@@ -180,13 +122,15 @@ class Run:
         less_memory = "max_horizon, num_envs or micro_batch_size"
         try:
             with (
-                told_endings(self._summarise_if_possible, self._last_good, less_memory),
+                told_endings(self._summarise_if_possible, self._saver.last_good, less_memory),
                 Watchdog(self.config.env_timeout, partial(self._summarise_if_possible, "failed")),
                 StopRequest() as stop,
             ):
                 self._iterate(stop)
-                if self.config.most_evaluation_episodes and not self._is_evaluated():
-                    self._save(at_last=True) if self._evaluate(stop) else self._patiently(self._evaluations.sync)
+                if self.config.most_evaluation_episodes and not self._history.is_evaluated(
+                    self.parts.collector.env_steps
+                ):
+                    self._save(at_last=True) if self._evaluate(stop) else self._saver.patiently(self._evaluations.sync)
                 return self._summarise("done")
         finally:
             for sink in self._sinks:
@@ -197,17 +141,20 @@ class Run:
         parts, config = self.parts, self.config
         if self._evaluation_is_due() and self._finish_iteration(stop):  # stopped in the middle of it
             return
-        if self._target_reached():  # killed between the checkpoint that says so and the summary
+        if self._history.has_reached(
+            self.config.target_return
+        ):  # killed between the checkpoint that says so and the summary
             return
         iterations = train(parts.collector, parts.learner, parts.measurement, parts.scaler, config.total_env_steps)
         before = time.perf_counter()
-        for iteration in iterations:
-            seconds = time.perf_counter() - before
-            self._history.train_seconds += seconds
-            self._log(iteration, seconds)
-            if self._finish_iteration(stop):
-                return
-            before = time.perf_counter()
+        with self._saved_where_envs_fail():
+            for iteration in iterations:
+                seconds = time.perf_counter() - before
+                self._history.train_seconds += seconds
+                self._log(iteration, seconds)
+                if self._finish_iteration(stop):
+                    return
+                before = time.perf_counter()
 
     def _finish_iteration(self, stop: StopRequest) -> bool:
         """Evaluates and saves what is due; True if the run is at its end."""
@@ -215,13 +162,14 @@ class Run:
         improved = self._evaluation_is_due() and self._evaluate(stop)
         if self._evaluation_due:
             self._evaluation_due.crossed(env_steps)
-        finished = env_steps >= self.config.total_env_steps or self._target_reached()
+        finished = env_steps >= self.config.total_env_steps or self._history.has_reached(self.config.target_return)
         # What any process was told, or any clock says, all do.
-        signal_number, is_due = ranks.largest(stop.signal_number or 0, int(self._save_due(env_steps)))
+        signal_number, is_due = ranks.largest(stop.signal_number or 0, int(self._saver.is_due(env_steps)))
         if is_due or improved or finished or signal_number:
             self._save(at_last=bool(finished or signal_number))
         if signal_number:
             raise self._stopped(signal_number, "stopped")
+        self._keep_spare()
         return finished
 
     def _stopped(self, signal_number: int, how: str) -> InterruptedRunError:
@@ -277,8 +225,8 @@ class Run:
         improved, signal_number = False, 0
         if ranks.is_first():
             try:
-                improved = self._evaluate_here(stop)
-            except _StoppedEvaluationError:
+                improved = self._take_score(self._evaluator.score(stop))
+            except StoppedEvaluationError:
                 signal_number = stop.signal_number
         evaluation = self._history.evaluation
         self._history.evaluation, improved, signal_number = ranks.first_says((evaluation, improved, signal_number))
@@ -287,98 +235,39 @@ class Run:
             raise self._stopped(signal_number, "stopped in the evaluation")
         return improved
 
-    def _evaluate_here(self, stop: StopRequest) -> bool:
-        give_back_freed_memory()  # their envs would come on top of what the update left behind
-        env_steps = self.parts.collector.env_steps
-        # A seed of its own for each evaluation, apart from training's.
-        seed = derive_seed(self.config.seed, "evaluation", env_steps)
-        policy, config = self.parts.learner.greedy_actions, self.config
-        episodes = episodes_to_play(config, self.parts.collector.episodes, env_steps)
-        self._tell_of_few_episodes(episodes)
-
-        def told(finished: int, steps: int) -> None:
-            show_played(finished, episodes, steps)
-            if stop.signal_number:
-                raise _StoppedEvaluationError
-
-        with show_evaluation(self._console) as show_played:
-            played = greedy_episodes(policy, config, self.parts.device, episodes, seed, told)
-        row = score_of(played, env_steps)
+    def _take_score(self, row: dict[str, Any]) -> bool:
+        """Whether it is the best of a run that picks its best by evaluations."""
         self._history.evaluation = row
         self._evaluations.write(row)
         for sink in self._sinks:
             sink.evaluation(row)
-        return self._evaluation_due is not None and self._note_score(row["mean_return"])
-
-    def _tell_of_few_episodes(self, episodes: int) -> None:
-        """Once: an evaluation is shorter than most are, and nobody has asked for that."""
-        most = self.config.most_evaluation_episodes
-        if episodes < most and not self._has_told_of_few_episodes:
-            self._has_told_of_few_episodes = True
-            self._console.message(
-                f"evaluating {episodes} episodes, as {most} may take more steps than the training; "
-                "--evaluation-episodes asks for more"
-            )
-
-    def _note_score(self, score: float) -> bool:
-        if score <= self._history.best_return:
-            return False
-        self._history.best_return, self._history.best_step = score, self.parts.collector.env_steps
-        return True
-
-    def _is_evaluated(self) -> bool:
-        evaluation = self._history.evaluation
-        return evaluation is not None and evaluation["env_steps"] == self.parts.collector.env_steps
-
-    def _target_reached(self) -> bool:
-        target = self.config.target_return
-        evaluation = self._history.evaluation
-        return target is not None and evaluation is not None and evaluation["mean_return"] >= target
-
-    def _save_due(self, env_steps: int) -> bool:
-        crossed = self._checkpoint_due.crossed(env_steps)
-        return crossed or time.perf_counter() - self._saved_at > 60.0 * self.config.checkpoint_minutes
+        return self._evaluation_due is not None and self._history.note_score(row["mean_return"], row["env_steps"])
 
     def _save(self, at_last: bool = False) -> None:
-        """A failing disk costs a checkpoint, not the run; only several failures in a row end it, or one at last."""
         parts, history = self.parts, self._history
         if not self._evaluation_due and parts.collector.episodes.returns:
-            self._note_score(float(np.mean(parts.collector.episodes.returns)))
-        checkpoints = self.directory / "checkpoints"
+            history.note_score(float(np.mean(parts.collector.episodes.returns)), parts.collector.env_steps)
         require_same_weights(parts.learner.network, parts.collector.env_steps)
         state = gathered(parts.state_dict())
-        if not ranks.is_first():
-            self._saved_at = time.perf_counter()
-            return
+        if ranks.is_first():
+            self._saver.save(parts.collector.env_steps, lambda: self._state(state), history.best_step, at_last)
+        else:
+            self._saver.note_saved()
 
-        def write() -> None:
-            save_checkpoint(checkpoints, parts.collector.env_steps, self._state(state))
+    def _keep_spare(self) -> None:
+        if self._may_lose_envs:
+            self._saver.keep_spare(self.parts.collector.env_steps, lambda: self._state(self.parts.state_dict()))
 
+    @contextlib.contextmanager
+    def _saved_where_envs_fail(self) -> Generator[None]:
+        """Envs that failed were in the middle of a rollout: what can be saved is from before it."""
         try:
-            self._patiently(write) if at_last else write()
-            self._failed_saves = 0
-        except RunGoneError:
-            raise
-        except StorageError as error:
-            self._failed_saves += 1
-            if at_last or self._failed_saves >= FAILED_SAVES_ALLOWED:
-                raise
-            self._console.message(f"checkpoint not written: {error}")
-            return
-        self._saved_at = time.perf_counter()
-        prune(checkpoints, self._console.message, CHECKPOINTS_KEPT, history.best_step)
-
-    def _patiently(self, write: Callable[[], None]) -> None:
-        """Where there is no later, a disk that is full for a moment is waited for."""
-        for _ in range(FAILED_SAVES_ALLOWED - 1):
-            try:
-                return write()
-            except RunGoneError:
-                raise
-            except StorageError as error:
-                self._console.message(f"{error}; trying again")
-                time.sleep(SECONDS_BETWEEN_TRIES)
-        return write()
+            yield
+        except EnvironmentFailedError as error:
+            saved = self._saver.write_spare()
+            kept = self._saver.last_good() if saved is None else f"saved at {saved:,} env steps"
+            again = typed("swell resume", self.directory)
+            raise EnvironmentFailedError(f"{error}; {kept}; go on with {again}") from error
 
     def _state(self, parts: dict[str, Any]) -> dict[str, Any]:
         self._metrics.sync()
@@ -388,69 +277,17 @@ class Run:
             "run": {**asdict(self._history), "wall_seconds": self._wall_seconds()},
             "logs": {"metrics": self._metrics.mark, "evaluations": self._evaluations.mark},
             "description": self._description,
-            "checkpoint_due": self._checkpoint_due.state_dict(),
+            "checkpoint_due": self._saver.due.state_dict(),
             "evaluation_due": self._evaluation_due.state_dict() if self._evaluation_due else None,
         }
 
     def _summarise(self, status: str) -> dict[str, Any]:
-        collector, evaluation = self.parts.collector, self._history.evaluation
-        summary: dict[str, Any] = {
-            "status": status,
-            "directory": str(self.directory),
-            "env_steps": collector.env_steps,
-            "gradient_steps": self.parts.learner.gradient_steps,
-            "path": self.parts.path,
-            "micro_batch_size": self.parts.learner.micro_batch_size,
-            "episodes": collector.episodes.finished,
-            "abandoned_episodes": collector.episodes.abandoned,
-            "steps_per_second": collector.env_steps / max(self._history.train_seconds, 1e-9),
-            "wall_seconds": self._wall_seconds(),
-            **self._memory_use(),
-        }
-        if collector.episodes.returns:
-            summary["final_return"] = float(np.mean(collector.episodes.returns))
-        if evaluation is not None:
-            summary["evaluation_return"] = evaluation["mean_return"]
-            summary["evaluation_std"] = evaluation["std_return"]
-            summary["evaluation_episodes"] = evaluation["episodes"]
-            summary["evaluation_cut_episodes"] = evaluation.get("cut_episodes", 0)  # earlier versions waited for all
-            summary["evaluation_env_steps"] = evaluation["env_steps"]
+        summary = summary_of(status, self.parts, self._history, self._wall_seconds())
         if ranks.is_first():
-            write_sealed(self.directory / "summary.json", {k: v for k, v in summary.items() if k != "directory"})
-        return summary
-
-    def _memory_use(self) -> dict[str, float]:
-        """The most that the process held and what was predicted, as far as they are known."""
-        known = {"peak_memory_mb": peak_memory_mb(), "predicted_memory_mb": self.parts.memory_plan.predicted_mb}
-        return {name: size for name, size in known.items() if size is not None}
+            write_sealed(self.directory / "summary.json", summary)
+        return {**summary, "directory": str(self.directory)}
 
     def _summarise_if_possible(self, status: str) -> None:
         """A summary that cannot be written must not hide what went wrong."""
         with contextlib.suppress(StorageError):
             self._summarise(status)
-
-    def _last_good(self) -> str:
-        names = sorted(path.name for path in (self.directory / "checkpoints").glob("step-*"))
-        return f"the last good checkpoint is {names[-1]}" if names else "no checkpoint had been written yet"
-
-    def _header(self) -> RunHeader:
-        config, parts = self.config, self.parts
-        words = {
-            "adaptive": f"adaptive {config.min_horizon}..{parts.longest_horizon} ({config.interpolation})",
-            "fixed": f"fixed {config.horizon}",
-            "ramp": f"ramp from {config.ramp_from}" if config.ramp_from else f"ramp {config.ramp_horizons}",
-            "noise-scale": f"noise scale {config.min_horizon}..{parts.longest_horizon}",
-        }
-        return RunHeader(
-            env_id=config.env,
-            algorithm=config.algorithm,
-            network=f"{parts.network_name}, {parts.path}",
-            num_parameters=sum(parameter.numel() for parameter in parts.learner.network.parameters()),
-            scaler=f"{words.get(config.scaler, config.scaler)}, minibatches by {config.minibatch_rule}",
-            adapts=config.adapts_horizon,
-            min_horizon=config.min_horizon if config.adapts_horizon else 1,
-            max_horizon=parts.longest_horizon,
-            num_envs=config.num_envs,
-            run_directory=str(self.directory),
-            resume=resume_promise(parts).split(":")[0],
-        )

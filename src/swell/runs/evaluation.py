@@ -10,13 +10,60 @@ from torch import Tensor
 from swell.collect.collector import Played, play_episodes
 from swell.collect.episodes import EpisodeStatistics
 from swell.config.run_config import RunConfig
+from swell.config.seeds import derive_seed
+from swell.display.console import Display
+from swell.display.evaluating import show_evaluation
 from swell.envs import VectorEnv, make_envs
 from swell.memory.planner import EVALUATION_ENVS
+from swell.memory.system import give_back_freed_memory
+from swell.runs.build import BuiltRun
+from swell.runs.interrupt import StopRequest
 
 FEWEST_EPISODES = 10
 """Of an evaluation that nobody has asked to be as long as it is: below, its mean says little."""
 LONGEST_EPISODE = 27_000
 """Half an hour of Atari, the longest episode that any env of Swell's own has."""
+
+
+class StoppedEvaluationError(Exception):
+    """A signal came in the middle of an evaluation."""
+
+
+class Evaluator:
+    """Scores the agent of a run in the middle of its training."""
+
+    def __init__(self, config: RunConfig, parts: BuiltRun, display: Display) -> None:
+        self._config, self._parts, self._display = config, parts, display
+        self._has_told_of_few_episodes = False
+
+    def score(self, stop: StopRequest) -> dict[str, Any]:
+        """A line of evaluations.jsonl. A signal ends it with a StoppedEvaluationError."""
+        give_back_freed_memory()  # its envs would come on top of what the update left behind
+        config, parts = self._config, self._parts
+        env_steps = parts.collector.env_steps
+        # A seed of its own for each evaluation, apart from training's.
+        seed = derive_seed(config.seed, "evaluation", env_steps)
+        episodes = episodes_to_play(config, parts.collector.episodes, env_steps)
+        self._tell_of_few_episodes(episodes)
+
+        def told(finished: int, steps: int) -> None:
+            show_played(finished, episodes, steps)
+            if stop.signal_number:
+                raise StoppedEvaluationError
+
+        with show_evaluation(self._display) as show_played:
+            played = greedy_episodes(parts.learner.greedy_actions, config, parts.device, episodes, seed, told)
+        return score_of(played, env_steps)
+
+    def _tell_of_few_episodes(self, episodes: int) -> None:
+        """Once: an evaluation is shorter than most are, and nobody has asked for that."""
+        most = self._config.most_evaluation_episodes
+        if episodes < most and not self._has_told_of_few_episodes:
+            self._has_told_of_few_episodes = True
+            self._display.message(
+                f"evaluating {episodes} episodes, as {most} may take more steps than the training; "
+                "--evaluation-episodes asks for more"
+            )
 
 
 def episodes_to_play(config: RunConfig, training: EpisodeStatistics, env_steps: int) -> int:

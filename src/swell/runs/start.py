@@ -26,9 +26,10 @@ from swell.runs.changes import changed_in_the_middle, changes_at
 from swell.runs.checkpoint import Report, load_newest
 from swell.runs.compiling import compile_kernels, path_for
 from swell.runs.description import stored_config
-from swell.runs.driver import Run, resume_promise
+from swell.runs.driver import Run
 from swell.runs.endings import told_out_of_memory
 from swell.runs.first_checks import directory_of, resolve
+from swell.runs.introduction import resume_promise
 from swell.runs.process_state import dealt
 from swell.runs.run_directory import (
     RunLock,
