@@ -36,14 +36,16 @@ SHARES = (10, 25, 50, 100)
 CONTROLLER = "batch_per_noise_scale=0.25+smoothing=0.3"
 CONSTANT = "anneal_learning_rate=false"
 CONTROLLERS = ("constant-noise", "noise", "abs", "ramp")
+SECOND = ("small", "noise-small")
+"""The second round: 8 samples a gradient step, or 5 % of the noise scale."""
 FIXED = tuple(f"fixed × {factor:g}" for factor in FACTORS)
 TIMED = ("act", "env", "update", "measure")
 
 
-def sides(horizon, preset=""):
-    """The variants of the protocol around a preset's horizon."""
+def sides(horizon, minibatches_of_8, preset=""):
+    """The variants of the protocol around a preset's horizon; a quarter of it has so many minibatches of 8 samples."""
     fixed = {f"fixed × {factor:g}": f"fixed:{int(factor * horizon)}" for factor in FACTORS}
-    span = f"{horizon // 4}-{horizon * 4}"
+    span, smaller = f"{horizon // 4}-{horizon * 4}", f"minibatches={minibatches_of_8}"
     variants = {
         **fixed,
         **{f"constant, {name}": f"{fixed[name]}+{CONSTANT}" for name in FIXED[:2]},
@@ -51,6 +53,8 @@ def sides(horizon, preset=""):
         "constant-noise": f"noise-scale:{span}+{CONTROLLER}+{CONSTANT}",
         "ramp": f"ramp:{span}",
         "abs": f"adaptive:{span}+smoothing=0.3",
+        "small": f"{fixed[FIXED[0]]}+{smaller}",
+        "noise-small": f"noise-scale:{span}+batch_per_noise_scale=0.05+smoothing=0.3+{smaller}",
     }
     labels = {name: label_of(name, variant) for name, variant in variants.items()}
     return tuple(Side(labels[name], preset + variant, {"variant": name}) for name, variant in variants.items())
@@ -64,17 +68,17 @@ def label_of(name, variant):
 
 
 BENCHES = (
-    Bench(("LunarLander-v3",), sides(32), 200_000, {"measure_every": 3}),
-    Bench(("Acrobot-v1",), sides(32), 150_000, {"measure_every": 3, "minibatch_rule": "count", "minibatches": 8}),
+    Bench(("LunarLander-v3",), sides(32, 32), 200_000, {"measure_every": 3}),
+    Bench(("Acrobot-v1",), sides(32, 32), 150_000, {"measure_every": 3, "minibatch_rule": "count", "minibatches": 8}),
     Bench(
         ("MinAtar/SpaceInvaders-v1", "MinAtar/Freeway-v1", "MinAtar/Seaquest-v1"),
-        sides(32),
+        sides(32, 128),
         400_000,
         {"measure_every": 3, "evaluation_episodes": 20},
     ),
     Bench(
         ("HalfCheetah-v5", "Hopper-v5"),
-        sides(256, "ppo-mujoco/"),
+        sides(256, 64, "ppo-mujoco/"),
         300_000,
         {"measure_every": 3, "evaluation_episodes": 20},
     ),
@@ -176,7 +180,7 @@ def draw(rows, path):
     """Mean regret over all envs after equal steps, of the variants that ran on all, by two kinds of score."""
     from matplotlib import pyplot
 
-    names = [name for name in (*FIXED, *CONTROLLERS) if name in variants_of(rows)][::-1]
+    names = [name for name in (*FIXED, *CONTROLLERS, *SECOND) if name in variants_of(rows)][::-1]
     figure, axis = pyplot.subplots(figsize=(8, 0.42 * len(names) + 1.4), layout="constrained")
     for shift, (quantity, said) in enumerate(
         {"evaluation_return": "greedy return at the end", "return_100": "last 100 training episodes"}.items()
