@@ -27,7 +27,8 @@ ALLOWED = {
     "measurement": {"config", "learning", "ranks", "types"},
     "loop": {"collect", "measurement", "types"},
     "preset_files": {"config", "errors"},
-    "presets": {"config", "envs", "errors", "preset_files"},
+    "recipes": {"config", "envs"},
+    "presets": {"config", "envs", "errors", "preset_files", "recipes"},
     "memory": {"batch", "config", "envs", "errors", "measurement", "ranks", "types"},
     "display": {"envs", "errors"},
     "runs": {
