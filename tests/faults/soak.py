@@ -18,6 +18,8 @@ ALONE = 0.25
 """Share of the time for the run that is left alone; the other loses about as much again to its faults."""
 BETWEEN = (3.0, 25.0)
 """Seconds between two faults."""
+STOPPED = (-signal.SIGKILL, 128 + signal.SIGTERM, -signal.SIGTERM)
+"""How a run ends that was killed or asked to stop; before it can listen, the system ends it."""
 
 
 def soak(workshop: Workshop, hours: float) -> Row:
@@ -51,7 +53,7 @@ def endure(case: Case, directory: Path, drawn: random.Random, done: Counter[str]
         disturb(running, switch, drawn, done)
         ended = running.ended()
         running.left_behind()
-        was_stopped = ended.exit_code in (-signal.SIGKILL, 128 + signal.SIGTERM)
+        was_stopped = ended.exit_code in STOPPED
         if not was_stopped and not (ended.exit_code == 5 and ended.is_told):
             return ended
 
