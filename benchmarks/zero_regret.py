@@ -126,6 +126,13 @@ def rows_of(runs):
     ]
 
 
+def joined(path, rows):
+    """The rows of these runs, and those that `path` has of others: a study may be made on several days."""
+    kept = read_csv(path) if path.exists() else []
+    made = {(row["env"], row["variant"], row["seed"]): row for row in [*kept, *rows]}
+    return [made[key] for key in sorted(made)]
+
+
 def scores(rows, quantity):
     """Env -> variant -> scores; without the envs on which some run had none by then."""
     by_env = {}
@@ -155,7 +162,9 @@ def tables(rows):
         lines = [[name, *(cell(values(rows, quantity, env=env, variant=name)) for env in envs)] for name in variants]
         yield f"\n{said}\n" + table(["variant", *envs], lines)
     for quantity in ("evaluation_return", "return_equal_time", "return_100"):
-        found = regrets(scores(rows, quantity), FIXED)
+        if not (by_env := scores(rows, quantity)):
+            continue
+        found = regrets(by_env, FIXED)
         told = found.telling()
         every = list(found.yardsticks)
         lines = [
@@ -207,7 +216,7 @@ def main():
         for bench in [] if given.report_only else BENCHES:
             command = [*bench.command(given.seeds, given.out), "--first-seed", "11", *others]
             subprocess.run([sys.executable, "-m", *command], check=True)
-        write_csv(rows_of(finished_runs(given.out)), results / "runs.csv")
+        write_csv(joined(results / "runs.csv", rows_of(finished_runs(given.out))), results / "runs.csv")
     rows = read_csv(results / "runs.csv")
     print(*tables(rows), sep="\n")
     draw(rows, results / "regret.png")

@@ -42,6 +42,12 @@ def faults_of(path, env="CartPole-v1"):
     return [fault.removeprefix(f"{path}: ") for fault in caught.value.faults]
 
 
+def test_an_env_has_its_own_options_however_it_is_written():
+    names = ("LunarLander-v3", "lunarlander-v3", "LUNARLANDER")
+    assert {presets.make_config(name).minibatches for name in names} == {32}
+    assert presets.make_config("CartPole-v1").minibatches == 4
+
+
 def test_a_file_changes_the_recipe_that_it_names(file):
     path = file(FULL)
     changes = {"learning_rate": 3e-4, "hidden": (32, 16), "normalize_rewards": True, "total_env_steps": 5000}

@@ -22,6 +22,7 @@ from benchmarks import (
     nonstationarity,
     ppo_scores,
     staleness,
+    zero_regret,
 )
 from swell.cli import execute, parse
 
@@ -83,7 +84,14 @@ def printed(parts):
     return [line for line in lines if re.search(r"\d", line.split(" | ", 1)[1])]
 
 
+def zero_regret_tables():
+    """Those that the page has, by their titles."""
+    tables = zero_regret.tables(read_csv(RESULTS / "zero-regret" / "runs.csv"))
+    return [text for text in tables if text.startswith(("\nregret by evaluation_return", "\nmean regret of all envs"))]
+
+
 PRINTED = {
+    "zero-regret/README.md": zero_regret_tables,
     "staleness.md": lambda: staleness.tables(read_csv(RESULTS / "staleness.csv")),
     "ess.md": lambda: ess.tables(read_csv(RESULTS / "ess.csv")),
     "invariance.md": lambda: invariance.tables(read_csv(RESULTS / "invariance.csv")),

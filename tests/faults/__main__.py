@@ -41,7 +41,7 @@ IMPORTED_BEFORE_FORKS = ("swell.cli", "swell.runs.start", "swell.runs.export", "
 
 def main() -> None:
     given = arguments()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background would hand on that it is ignored
+    take_signals_as_in_the_foreground()
     torch.set_num_threads(1)
     workshop = Workshop(given.work.resolve() / state_of_the_sources(), given.seed)
     workshop.directory.mkdir(parents=True, exist_ok=True)
@@ -59,6 +59,13 @@ def main() -> None:
     if given.out:
         write(given.out, record)
     sys.exit(0 if all(row.held for rows in record.values() for row in rows) else 1)
+
+
+def take_signals_as_in_the_foreground() -> None:
+    """A job in the background, or under nohup, would hand on to what it starts that these are ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGQUIT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def arguments() -> argparse.Namespace:

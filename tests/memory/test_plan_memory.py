@@ -114,6 +114,12 @@ def test_what_goes_through_the_network_without_being_trained_on_is_counted():
     assert in_parts == pytest.approx(FRAGMENTATION * 100 * MB)
 
 
+def test_envs_that_may_die_have_a_checkpoint_kept_in_memory():
+    saved = replace(NO_NEEDS, saved=Growth([(0.0, 10 * MB)], 0.0))
+    spare = footprint(replace(FIXED, async_envs=True), saved).peak(128, 32) - footprint(FIXED, saved).peak(128, 32)
+    assert spare == saved.saved.at(32, 128 * 64) > 0
+
+
 def test_what_fits_is_left_as_it_was_asked_for():
     plan = plan_memory(footprint(), 128, limit=10_000 * MB)
     assert (plan.micro_batch_size, plan.longest_horizon, plan.asked_mb) == (1024, 128, None)

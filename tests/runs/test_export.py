@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from full_disk import files_limited_to
 from own_envs import Camera, TwoDoors
 
 import swell.runs.export as exporting
@@ -96,6 +97,13 @@ def test_a_file_that_does_something_else_is_not_kept(runs, tmp_path, monkeypatch
     monkeypatch.setitem(exporting.WRITERS, "onnx", write_other)
     with pytest.raises(StorageError, match="was not kept: of 1000 actions"):
         export(runs["pqn"], "onnx", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("format", exporting.FILES)
+def test_a_full_disk_ends_an_export_in_a_line_and_leaves_no_half_a_file(runs, tmp_path, format):
+    with files_limited_to(100), pytest.raises(StorageError, match=r"cannot write .*policy.*: File too large"):
+        export(runs["pqn"], format, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -441,6 +441,18 @@ def test_a_run_whose_worker_is_killed_saves_what_it_had_before_that_rollout(
     assert same(outcome(tmp_path / "run"), uninterrupted(**fields))
 
 
+def test_a_spare_does_not_bring_a_deleted_run_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(saving, "SECONDS_BETWEEN_SPARES", 0.0)
+    directory = tmp_path / "run"
+    directory.mkdir()
+    saver = saving.Saver(small_config(), directory / "checkpoints", print)
+    saver.keep_spare(7, lambda: {"learner": {}})
+    assert saver.write_spare() == 7
+    shutil.rmtree(directory)
+    assert saver.write_spare() is None
+    assert not directory.exists()
+
+
 def test_a_worker_that_is_killed_before_anything_was_saved_names_what_there_is(tmp_path, worker_death):
     worker_death(at_step=50)
     with pytest.raises(EnvironmentFailedError, match=r"env 2 was killed.*; no checkpoint had been written yet; go on"):

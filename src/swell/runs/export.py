@@ -20,7 +20,7 @@ from swell.networks.parts import FORBIDDEN
 from swell.runs.agent import Policy, Which, load_policy
 from swell.runs.build import make_learner
 from swell.runs.model_card import model_card
-from swell.runs.run_directory import storage_errors
+from swell.runs.run_directory import replace_durably, storage_errors
 
 ExportFormat = Literal["onnx", "torchscript", "state-dict"]
 FILES: dict[ExportFormat, str] = {"onnx": "policy.onnx", "torchscript": "policy.pt", "state-dict": "policy.safetensors"}
@@ -129,16 +129,15 @@ def compared(module: nn.Module, runs: Callable[[np.ndarray], Outputs], observati
 def _write_onnx(policy: Policy, module: nn.Module, path: Path, example: Tensor) -> Callable[[np.ndarray], Outputs]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the exporter, about itself
-        torch.onnx.export(
+        program: Any = torch.onnx.export(
             module,
             (example,),
-            str(path),
             input_names=["observations"],
             output_names=["actions", "outputs"],
             dynamic_shapes=({0: torch.export.Dim("batch")},),
-            external_data=False,
             verbose=False,
         )
+    replace_durably(path, program.model_proto.SerializeToString())
     from onnxruntime import InferenceSession
 
     session = InferenceSession(str(path), providers=["CPUExecutionProvider"])
@@ -156,7 +155,7 @@ def _write_torchscript(
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         traced: Any = torch.jit.trace(module, (example,))
-        traced.save(str(path))
+        replace_durably(path, traced.save_to_buffer())
         loaded: Any = torch.jit.load(str(path))
     return _run_by(loaded)
 
@@ -165,7 +164,7 @@ def _write_state_dict(
     policy: Policy, module: nn.Module, path: Path, example: Tensor
 ) -> Callable[[np.ndarray], Outputs]:
     state = {name: value.contiguous() for name, value in policy.network.state_dict().items()}
-    safetensors.torch.save_file(state, path, metadata={"config": json.dumps(policy.config.to_dict())})
+    replace_durably(path, safetensors.torch.save(state, metadata={"config": json.dumps(policy.config.to_dict())}))
     spaces = policy.spaces
     other = make_learner(policy.config, spaces.observation, spaces.action, torch.device("cpu"))
     other.network.load_state_dict(safetensors.torch.load_file(path))
