@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -349,6 +350,13 @@ def test_a_second_ctrl_c_says_how_to_go_on_where_that_can_be(typed, line, monkey
     with pytest.raises(SystemExit) as end:
         cli.main()
     assert (end.value.code, capsys.readouterr().err) == (130, f"swell: {line}\n")
+
+
+def test_ctrl_c_while_a_command_is_imported_ends_it_without_a_word(tmp_path):
+    words = "import sys; sys.path.insert(0, '.'); from swell.__main__ import start; start()"
+    (tmp_path / "tyro.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    result = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (-signal.SIGINT, "")
 
 
 def test_a_closed_pipe_does_not_stop_a_run(tmp_path):
