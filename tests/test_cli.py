@@ -133,6 +133,18 @@ def test_suggested_commands_can_be_typed_as_they_are(tmp_path):
     assert "swell evaluate 'a b'" in next_commands("a b", 10)[0].replace(sys.argv[0], "swell")
 
 
+def test_a_command_that_was_started_as_a_module_suggests_the_same(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["/somewhere/swell/__main__.py", "train"])
+    assert next_commands("a", 10)[-1] == f"{sys.executable} -m swell presets"
+
+
+@pytest.mark.parametrize("arguments", [["--out", ""], ["--out="], ["--out", "", "--quiet"]])
+def test_an_empty_place_is_not_the_current_directory(tmp_path, arguments):
+    result = swell("train", "CartPole-v1", *arguments, cwd=tmp_path)
+    assert (result.returncode, last_line(result)) == (2, "swell: --out must name a place, got ''")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_version_is_told(tmp_path):
     result = swell("--version", cwd=tmp_path)
     assert (result.returncode, result.stdout) == (0, f"swell {version}\n")

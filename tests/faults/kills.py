@@ -10,7 +10,7 @@ from tests.faults.commands import Running, forked, start
 from tests.faults.record import Kind, Row
 from tests.faults.undisturbed import Workshop, go_on, judged, log_size
 
-ROUNDS = 5
+ROUNDS = 7
 KILLS = (1, 2, 3)
 AT_START = 0.15
 """Share of kills by the clock, while a command imports, starts envs or restores."""

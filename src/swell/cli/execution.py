@@ -205,6 +205,8 @@ def _report(summary: dict[str, Any]) -> str:
 def next_commands(directory: str, longer: int, names_code: bool = False) -> list[str]:
     """What one might try now: with what is installed, and by a path where `swell` itself is not found."""
     swell = "swell" if shutil.which("swell") else shlex.quote(sys.argv[0])
+    if sys.argv[0].endswith("__main__.py"):
+        swell = f"{shlex.quote(sys.executable)} -m swell"
     run, film = shlex.quote(directory), shlex.quote(str(Path(directory) / "agent.mp4"))
     video = f" --video {film}" if find_spec("imageio") else ""
     other = "MinAtar/Breakout-v1" if find_spec("minatar") else "Acrobot-v1"

@@ -1,6 +1,7 @@
 """From words to a command. `train` takes its defaults from the preset that its words name."""
 
 from dataclasses import dataclass, fields, make_dataclass, replace
+from itertools import pairwise
 from typing import Annotated, Any, Union
 
 import tyro
@@ -27,10 +28,13 @@ from swell.sweep.command import Sweep
 
 NO_ENV = "ENV"
 """Stands in for an env that the command line does not name."""
+PLACES = ("--out", "--video")
+"""Options that say where to write."""
 
 
 def parse(arguments: list[str]) -> Command:
     """Parses `train` twice: to learn the env and the preset, then with that preset's values as the defaults."""
+    _require_places(arguments)
     if arguments[:1] != ["train"]:
         other = _parse_with(arguments, TrainCommand(RunConfig(env=NO_ENV), list(options())))
         assert not isinstance(other, Draft)
@@ -58,6 +62,13 @@ def parse(arguments: list[str]) -> Command:
     config = RunConfig(**values)
     require_read(config, given)
     return replace(command.train, config=config)
+
+
+def _require_places(arguments: list[str]) -> None:
+    """An empty place, as of a shell variable that is not set, would be taken for the current directory."""
+    for option, value in pairwise([*arguments, "none"]):
+        if (option in PLACES and value == "") or option in {f"{place}=" for place in PLACES}:
+            raise ConfigError(f"{option.rstrip('=')} must name a place, got ''")
 
 
 def _given(arguments: list[str]) -> list[str]:
