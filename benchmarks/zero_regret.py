@@ -1,6 +1,7 @@
 """Does a controller with one setting end as high as the best fixed horizon in hindsight? docs/results/zero-regret.
 
     python -m benchmarks.zero_regret --jobs 1                             # makes the runs, which takes hours
+    python -m benchmarks.zero_regret --jobs 1 --only small abs            # those of some variants
     python -m benchmarks.zero_regret --report-only                        # runs.csv from the runs that are there
     python -m benchmarks.zero_regret --tables docs/results/zero-regret    # tables and picture from runs.csv alone
 
@@ -9,6 +10,7 @@ Other options go to `swell bench`. The protocol on that page was written before 
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -74,7 +76,7 @@ BENCHES = (
         ("MinAtar/SpaceInvaders-v1", "MinAtar/Freeway-v1", "MinAtar/Seaquest-v1"),
         sides(32, 128),
         400_000,
-        {"measure_every": 3, "evaluation_episodes": 20},
+        {"measure_every": 3, "evaluation_episodes": 20, "minibatches": 32},
     ),
     Bench(
         ("HalfCheetah-v5", "Hopper-v5"),
@@ -207,15 +209,25 @@ def draw(rows, path):
     figure.savefig(path, dpi=110)
 
 
+def make_runs(given, others):
+    """All envs with one seed before the next: when time ends, the seeds that are complete count."""
+    for seed in range(given.first_seed, given.first_seed + given.seeds):
+        for bench in BENCHES:
+            some = tuple(side for side in bench.sides if given.only is None or side.columns["variant"] in given.only)
+            command = [*replace(bench, sides=some).command(1, given.out), "--first-seed", str(seed), *others]
+            subprocess.run([sys.executable, "-m", *command], check=True)
+
+
 def main():
     parser = make_parser(__doc__, seeds=5, out="runs/zero-regret")
+    parser.add_argument("--only", nargs="+", metavar="VARIANT", help="variants to run, by default all")
+    parser.add_argument("--first-seed", type=int, default=11)
     parser.add_argument("--tables", type=Path, help="a directory with runs.csv: only tables and picture, from it")
     given, others = parser.parse_known_args()
     results = given.tables or prepare_results(given)
     if not given.tables:
-        for bench in [] if given.report_only else BENCHES:
-            command = [*bench.command(given.seeds, given.out), "--first-seed", "11", *others]
-            subprocess.run([sys.executable, "-m", *command], check=True)
+        if not given.report_only:
+            make_runs(given, others)
         write_csv(joined(results / "runs.csv", rows_of(finished_runs(given.out))), results / "runs.csv")
     rows = read_csv(results / "runs.csv")
     print(*tables(rows), sep="\n")
