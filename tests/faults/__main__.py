@@ -78,7 +78,7 @@ def arguments() -> argparse.Namespace:
         help="kinds; with none only the table is made",
     )
     parser.add_argument("--number", type=int, help="how many tries of each kind at most; by default all that are left")
-    parser.add_argument("--hours", type=float, default=2.0, help="how long the soak is to take")
+    parser.add_argument("--hours", type=float, default=2.0, help="how long the soak is to take, roughly")
     parser.add_argument("--seed", type=int, default=0, help="of all that is random here")
     parser.add_argument("--work", type=Path, default=Path("runs/faults"), help="where runs and rows are kept")
     parser.add_argument("--out", type=Path, help="page whose table is written anew")
