@@ -41,6 +41,8 @@ CONTROLLERS = ("constant-noise", "noise", "abs", "ramp")
 SECOND = ("small", "noise-small")
 """The second round: 8 samples a gradient step, or 5 % of the noise scale."""
 FIXED = tuple(f"fixed × {factor:g}" for factor in FACTORS)
+CLOCKED = (*FIXED, "abs", "noise", *SECOND)
+"""Those of which seconds.csv says what a step costs."""
 TIMED = ("act", "env", "update", "measure")
 
 
@@ -87,23 +89,24 @@ BENCHES = (
 )
 
 
-def row_of(run, columns, seconds_of_env):
-    """One line of runs.csv: the outcome, and what the run had come to at each of the moments that count."""
+def row_of(run, columns, fastest):
+    """One line of runs.csv: the outcome, and what the run had come to at each of the moments that count.
+
+    `fastest` is the cost of a step of the fastest side as a share of this one's; NaN where it was not measured.
+    """
     steps, returns = curve(run.metrics, "episode_return")
-    clock, seconds = training_seconds(run.metrics)
-    reached = np.interp(seconds_of_env, seconds, clock)
 
-    def return_after(env_steps):
-        return float(np.interp(env_steps, steps, returns, left=np.nan)) if len(steps) else np.nan
+    def return_after(share):
+        reached = share * run.config["total_env_steps"]
+        return float(np.interp(reached, steps, returns, left=np.nan)) if len(steps) else np.nan
 
-    total = run.config["total_env_steps"]
-    row = {**outcome(run, columns), **{f"return_{share}": return_after(total * share / 100) for share in SHARES}}
+    row = {**outcome(run, columns), **{f"return_{share}": return_after(share / 100) for share in SHARES}}
     row.pop("wall_seconds")  # evaluations and starting included; what counts is training
     horizons = curve(run.metrics, "horizon")[1]
     return {
         **row,
-        "return_equal_time": return_after(reached),
-        "training_seconds": round(float(seconds[-1]), 2),
+        "return_equal_time": return_after(fastest),
+        "training_seconds": round(float(training_seconds(run.metrics)[1][-1]), 2),
         "first_horizon": int(horizons[0]),
         "middle_horizon": int(horizons[len(horizons) // 2]),
         "last_horizon": int(horizons[-2]),
@@ -116,16 +119,17 @@ def training_seconds(metrics):
     return np.array([(0, 0.0), *rows], dtype=float).T
 
 
-def rows_of(runs):
+def rows_of(runs, clock):
+    """`clock` holds the rows of seconds.csv, which `zero_regret_clock` makes."""
     columns = {(env, side.label): side.columns for bench in BENCHES for env in bench.envs for side in bench.sides}
-    seconds = {}
+    costs = {(row["env"], row["variant"]): row["microseconds_per_env_step"] for row in clock}
+    rows = []
     for run in runs:
-        seconds.setdefault(run.config["env"], []).append(training_seconds(run.metrics)[1][-1])
-    return [
-        row_of(run, columns[run.config["env"], run.label], min(seconds[run.config["env"]]))
-        for run in runs
-        if (run.config["env"], run.label) in columns
-    ]
+        env = run.config["env"]
+        if side := columns.get((env, run.label)):
+            least = min((cost for (other, _), cost in costs.items() if other == env), default=np.nan)
+            rows.append(row_of(run, side, least / costs.get((env, side["variant"]), np.nan)))
+    return rows
 
 
 def joined(path, rows):
@@ -136,10 +140,11 @@ def joined(path, rows):
 
 
 def scores(rows, quantity):
-    """Env -> variant -> scores; without the envs on which some run had none by then."""
+    """Env -> variant -> scores; without variants that were not clocked, and envs where some run had no score yet."""
     by_env = {}
     for row in rows:
-        by_env.setdefault(row["env"], {}).setdefault(row["variant"], []).append(row[quantity])
+        if quantity != "return_equal_time" or row["variant"] in CLOCKED:
+            by_env.setdefault(row["env"], {}).setdefault(row["variant"], []).append(row[quantity])
     return {env: found for env, found in by_env.items() if not np.isnan(np.concatenate(list(found.values()))).any()}
 
 
@@ -158,7 +163,6 @@ def tables(rows):
     for quantity, said in (
         ("evaluation_return", "greedy return after equal steps"),
         ("return_equal_time", "training return after equal time"),
-        ("training_seconds", "seconds of training"),
         ("gradient_steps", "gradient steps"),
     ):
         lines = [[name, *(cell(values(rows, quantity, env=env, variant=name)) for env in envs)] for name in variants]
@@ -185,6 +189,13 @@ def tables(rows):
     yield "\nmean regret of all envs had the run been stopped\n" + table(
         ["variant", *(f"{share} %" for share in SHARES)], lines
     )
+
+
+def clock_table(clock):
+    envs = list(dict.fromkeys(row["env"] for row in clock))
+    costs = {(row["env"], row["variant"]): f"{row['microseconds_per_env_step']:.0f}" for row in clock}
+    lines = [[name, *(costs[env, name] for env in envs)] for name in CLOCKED]
+    return "\nmicroseconds of training for an env step\n" + table(["variant", *envs], lines)
 
 
 def draw(rows, path):
@@ -225,12 +236,13 @@ def main():
     parser.add_argument("--tables", type=Path, help="a directory with runs.csv: only tables and picture, from it")
     given, others = parser.parse_known_args()
     results = given.tables or prepare_results(given)
+    clock = read_csv(results / "seconds.csv") if (results / "seconds.csv").exists() else []
     if not given.tables:
         if not given.report_only:
             make_runs(given, others)
-        write_csv(joined(results / "runs.csv", rows_of(finished_runs(given.out))), results / "runs.csv")
+        write_csv(joined(results / "runs.csv", rows_of(finished_runs(given.out), clock)), results / "runs.csv")
     rows = read_csv(results / "runs.csv")
-    print(*tables(rows), sep="\n")
+    print(*tables(rows), clock_table(clock), sep="\n")
     draw(rows, results / "regret.png")
 
 

@@ -22,7 +22,9 @@ from benchmarks import (
     nonstationarity,
     ppo_scores,
     staleness,
+    study,
     zero_regret,
+    zero_regret_clock,
 )
 from swell.cli import execute, parse
 
@@ -88,6 +90,29 @@ def zero_regret_tables():
     """Those that the page has, by their titles."""
     tables = zero_regret.tables(read_csv(RESULTS / "zero-regret" / "runs.csv"))
     return [text for text in tables if text.startswith(("\nregret by evaluation_return", "\nmean regret of all envs"))]
+
+
+def test_the_clock_of_a_study_reads_every_side_in_every_round():
+    tiny = study.Bench(("CartPole-v1",), zero_regret.sides(8, 4), 15_000, {"measure_every": 1, "num_envs": 4})
+    found = zero_regret_clock.clocked(tiny, "CartPole-v1", rounds=2)
+    assert set(found) == set(zero_regret.CLOCKED)
+    assert all(len(readings) == 2 and min(readings) > 0 for readings in found.values())
+
+
+def test_scores_after_equal_time_are_those_where_the_fastest_side_would_end():
+    metrics = [{"env_steps": steps, "episode_return": steps / 10, "horizon": 8} for steps in (0, 50, 100)]
+    summary = {"status": "done", "env_steps": 100, "gradient_steps": 1, "wall_seconds": 1.0}
+    run = study.FinishedRun(
+        Path(), {"env": "LunarLander-v3", "label": "small", "seed": 1, "total_env_steps": 100}, summary, metrics
+    )
+    clock = [
+        {"env": "LunarLander-v3", "variant": name, "microseconds_per_env_step": cost}
+        for name, cost in (("small", 20.0), ("fixed × 4", 10.0))
+    ]
+    (row,) = zero_regret.rows_of([run], clock)
+    assert (row["return_equal_time"], row["return_100"]) == (5.0, 10.0)
+    (row,) = zero_regret.rows_of([run], [])
+    assert np.isnan(row["return_equal_time"])
 
 
 PRINTED = {
