@@ -15,7 +15,7 @@ from tests.faults.undisturbed import Workshop, go_on, judged
 
 from swell.runs.run_directory import read_json
 
-AT_WORK = 0.35
+AT_WORK = 0.2
 """Share of its time in which a run under faults comes further; else it stands still, starts again, or does again."""
 BETWEEN = (3.0, 25.0)
 """Seconds between two faults."""
@@ -66,7 +66,7 @@ def disturb(running: Running, switch: Path, drawn: random.Random, done: Counter[
     faults: dict[str, Callable[[], None]] = {
         "kill": lambda: running.send(signal.SIGKILL),
         "SIGTERM": lambda: running.send(signal.SIGTERM),
-        "pause": lambda: pause(running, drawn.uniform(0.5, 10.0)),
+        "pause": lambda: pause(running, drawn.uniform(0.5, 40.0)),
         "full disk": lambda: disk(switch, "full", drawn.uniform(0.5, 8.0)),
         "slow disk": lambda: disk(switch, "30", drawn.uniform(2.0, 8.0)),
     }
