@@ -37,11 +37,14 @@ SHARES = (10, 25, 50, 100)
 """Percent of the env steps at which runs are looked at."""
 CONTROLLER = "batch_per_noise_scale=0.25+smoothing=0.3"
 CONSTANT = "anneal_learning_rate=false"
+OF_8 = "minibatch_rule=size+minibatch_size=8"
 CONTROLLERS = ("constant-noise", "noise", "abs", "ramp")
 SECOND = ("small", "noise-small")
 """The second round: 8 samples a gradient step, or 5 % of the noise scale."""
+THIRD = ("abs-small", "long-small")
+"""The third round: 8 samples a gradient step, while the horizon moves, and at the longest horizon."""
 FIXED = tuple(f"fixed × {factor:g}" for factor in FACTORS)
-CLOCKED = (*FIXED, "abs", "noise", *SECOND)
+CLOCKED = (*FIXED, "abs", "noise", *SECOND, *THIRD)
 """Those of which seconds.csv says what a step costs."""
 TIMED = ("act", "env", "update", "measure")
 
@@ -59,6 +62,8 @@ def sides(horizon, minibatches_of_8, preset=""):
         "abs": f"adaptive:{span}+smoothing=0.3",
         "small": f"{fixed[FIXED[0]]}+{smaller}",
         "noise-small": f"noise-scale:{span}+batch_per_noise_scale=0.05+smoothing=0.3+{smaller}",
+        "abs-small": f"adaptive:{span}+smoothing=0.3+{OF_8}",
+        "long-small": f"{fixed[FIXED[-1]]}+{OF_8}",
     }
     labels = {name: label_of(name, variant) for name, variant in variants.items()}
     return tuple(Side(labels[name], preset + variant, {"variant": name}) for name, variant in variants.items())
@@ -202,7 +207,7 @@ def draw(rows, path):
     """Mean regret over all envs after equal steps, of the variants that ran on all, by two kinds of score."""
     from matplotlib import pyplot
 
-    names = [name for name in (*FIXED, *CONTROLLERS, *SECOND) if name in variants_of(rows)][::-1]
+    names = [name for name in (*FIXED, *CONTROLLERS, *SECOND, *THIRD) if name in variants_of(rows)][::-1]
     figure, axis = pyplot.subplots(figsize=(8, 0.42 * len(names) + 1.4), layout="constrained")
     for shift, (quantity, said) in enumerate(
         {"evaluation_return": "greedy return at the end", "return_100": "last 100 training episodes"}.items()
