@@ -19,8 +19,9 @@ from swell.cli import parse
 from swell.cli.endings import named
 from swell.cli.execution import next_commands
 from swell.config.options import GROUPS, options
-from swell.config.run_config import ALGORITHMS, SCALERS, SIGNALS, RunConfig
+from swell.config.run_config import ALGORITHMS, SCALERS, SIGNALS
 from swell.errors import ConfigError, SwellError
+from swell.presets import make_config
 from swell.runs.run_directory import write_json_atomic
 from swell.runs.sealed import read_sealed, write_sealed
 from swell.runs.start import resume
@@ -572,7 +573,7 @@ def test_an_unread_option_ends_a_command_with_one_line_and_creates_nothing(tmp_p
 
 
 def test_a_command_line_without_options_is_the_preset():
-    assert parse(["train", "CartPole-v1"]).config == RunConfig("CartPole-v1", preset="classic")
+    assert parse(["train", "CartPole-v1"]).config == make_config("CartPole-v1", preset="classic")
 
 
 def help_of(*arguments, cwd):

@@ -139,10 +139,12 @@ def test_the_kind_of_env_picks_the_preset():
     assert make_config("ALE/Pong-v5", preset="release", seed=4).seed == 4
 
 
-def test_minatar_has_a_gradient_step_for_every_eight_samples():
+def test_small_envs_have_a_gradient_step_for_every_eight_samples():
     config = make_config("MinAtar/Breakout-v1")
-    assert config.scaler == "fixed"
     assert config.num_envs * config.horizon / config.minibatches == 8
+    for env in ("CartPole-v1", "LunarLander-v3"):
+        config = make_config(env)
+        assert (config.minibatch_rule, config.minibatch_size) == ("size", 8)
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "ALE/Pong-v5", "MinAtar/Breakout-v1"])

@@ -76,7 +76,7 @@ class RunConfig(
     batch.NoiseSignalSettings,
     runs.EnvSettings,
 ):
-    """Everything that decides what a run does. The defaults are the recipe for classic control; presets change them.
+    """Everything that decides what a run does. The defaults suit PQN on classic control; presets change them.
 
     It is the settings of each of its components, so a component takes it as it is.
     """
