@@ -44,7 +44,7 @@ def faults_of(path, env="CartPole-v1"):
 
 def test_an_env_has_its_own_options_however_it_is_written():
     names = ("LunarLander-v3", "lunarlander-v3", "LUNARLANDER")
-    assert {presets.make_config(name).minibatches for name in names} == {32}
+    assert {presets.make_config(name).total_env_steps for name in names} == {500_000}
     assert presets.make_config("CartPole-v1").minibatches == 4
 
 
