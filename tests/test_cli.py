@@ -366,7 +366,8 @@ def test_a_second_ctrl_c_says_how_to_go_on_where_that_can_be(typed, line, monkey
 
 
 def test_ctrl_c_while_a_command_is_imported_ends_it_without_a_word(tmp_path):
-    words = "import sys; sys.path.insert(0, '.'); from swell.__main__ import start; start()"
+    begin = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); sys.path.insert(0, '.')"
+    words = f"{begin}; from swell.__main__ import start; start()"  # a job in the background begins deaf to SIGINT
     (tmp_path / "tyro.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     result = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, cwd=tmp_path)
     assert (result.returncode, result.stderr) == (-signal.SIGINT, "")
