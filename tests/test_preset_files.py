@@ -152,9 +152,10 @@ def test_values_of_every_kind_come_back(tmp_path_factory, number, widths, text):
     path = tmp_path_factory.mktemp("preset") / "own.toml"
     text = "x" if text in ("none", "None") else text
     number = 0.5 if number == RunConfig.reward_scale else number
-    config = RunConfig("CartPole-v1", preset="classic", reward_scale=number, hidden=tuple(widths), ramp_from=text)
+    values = {"reward_scale": number, "hidden": tuple(widths), "ramp_from": text}
+    config = presets.make_config("CartPole-v1", preset="classic", **values)
     presets.write_preset(path, config)
-    assert read_preset_file(str(path)).options == {"reward_scale": number, "hidden": tuple(widths), "ramp_from": text}
+    assert read_preset_file(str(path)).options == values
 
 
 def test_a_place_that_cannot_be_written_is_told_in_a_line(tmp_path):
