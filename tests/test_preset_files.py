@@ -153,7 +153,7 @@ def test_values_of_every_kind_come_back(tmp_path_factory, number, widths, text):
     text = "x" if text in ("none", "None") else text
     number = 0.5 if number == RunConfig.reward_scale else number
     values = {"reward_scale": number, "hidden": tuple(widths), "ramp_from": text}
-    config = presets.make_config("CartPole-v1", preset="classic", **values)
+    config = dataclasses.replace(presets.preset_config("classic", "CartPole-v1"), **values)
     presets.write_preset(path, config)
     assert read_preset_file(str(path)).options == values
 
