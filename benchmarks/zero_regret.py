@@ -38,6 +38,7 @@ SHARES = (10, 25, 50, 100)
 CONTROLLER = "batch_per_noise_scale=0.25+smoothing=0.3"
 CONSTANT = "anneal_learning_rate=false"
 OF_8 = "minibatch_rule=size+minibatch_size=8"
+BY_COUNT = {"minibatch_rule": "count"}
 CONTROLLERS = ("constant-noise", "noise", "abs", "ramp")
 SECOND = ("small", "noise-small")
 """The second round: 8 samples a gradient step, or 5 % of the noise scale."""
@@ -77,8 +78,8 @@ def label_of(name, variant):
 
 
 BENCHES = (
-    Bench(("LunarLander-v3",), sides(32, 32), 200_000, {"measure_every": 3}),
-    Bench(("Acrobot-v1",), sides(32, 32), 150_000, {"measure_every": 3, "minibatch_rule": "count", "minibatches": 8}),
+    Bench(("LunarLander-v3",), sides(32, 32), 200_000, {"measure_every": 3, **BY_COUNT, "minibatches": 32}),
+    Bench(("Acrobot-v1",), sides(32, 32), 150_000, {"measure_every": 3, **BY_COUNT, "minibatches": 8}),
     Bench(
         ("MinAtar/SpaceInvaders-v1", "MinAtar/Freeway-v1", "MinAtar/Seaquest-v1"),
         sides(32, 128),

@@ -32,7 +32,7 @@ def render(record: Mapping[str, Sequence[Row]]) -> str:
 def summary(name: str, subject: str, rows: Sequence[Row]) -> Iterator[str]:
     own = [row for row in rows if row.subject == subject]
     held = faults_in(row for row in own if row.held)
-    outcomes = Counter(row.outcome for row in own)
+    outcomes = Counter(f"{row.fault}: {row.outcome}" if name == "soak" else row.outcome for row in own)
     words = "; ".join(f"{cell(outcome)} × {count}" for outcome, count in outcomes.most_common())
     yield f"| {TITLES[name]} | {cell(subject)} | {faults_in(own)} | {held} | {words} |"
 
