@@ -88,8 +88,10 @@ def printed(parts):
 
 def zero_regret_tables():
     """Those that the page has, by their titles."""
-    tables = zero_regret.tables(read_csv(RESULTS / "zero-regret" / "runs.csv"))
-    return [text for text in tables if text.startswith(("\nregret by evaluation_return", "\nmean regret of all envs"))]
+    rows, clock = (read_csv(RESULTS / "zero-regret" / f"{name}.csv") for name in ("runs", "seconds"))
+    titles = ("greedy return", "regret by evaluation_return", "regret by return_equal_time", "mean regret of all envs")
+    held = tuple(f"\n{title}" for title in titles)
+    return [*(text for text in zero_regret.tables(rows) if text.startswith(held)), zero_regret.clock_table(clock)]
 
 
 def test_the_clock_of_a_study_reads_every_side_in_every_round():
