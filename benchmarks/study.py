@@ -62,11 +62,7 @@ def carry_out(benches, description, seeds, name):
     if given.report_only and others:
         parser.error(f"--report-only starts no `swell bench` that could be told {' '.join(others)}")
     for bench in [] if given.report_only else benches:
-        command = [*bench.command(given.seeds, given.out), *others]
-        print(shlex.join(command), flush=True)
-        code = subprocess.run([sys.executable, "-m", *command]).returncode
-        if code:
-            sys.exit(code)
+        start_bench([*bench.command(given.seeds, given.out), *others])
     columns = {side.label: side.columns for bench in benches for side in bench.sides}
     runs = [run for run in finished_runs(given.out) if run.label in columns]
     rows = [outcome(run, columns[run.label]) for run in runs]
@@ -132,6 +128,14 @@ def outcome(run, columns):
         "evaluation_return": run.summary.get("evaluation_return", math.nan),
         "wall_seconds": round(run.summary["wall_seconds"]),
     }
+
+
+def start_bench(command):
+    """Waits for its end; a study ends where one of its benches fails, and `swell` has said why."""
+    print(shlex.join(command), flush=True)
+    code = subprocess.run([sys.executable, "-m", *command]).returncode
+    if code:
+        sys.exit(code)
 
 
 def prepare_results(given):

@@ -8,8 +8,6 @@
 Other options go to `swell bench`. The protocol on that page was written before the runs.
 """
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +22,7 @@ from benchmarks.study import (
     outcome,
     prepare_results,
     read_csv,
+    start_bench,
     table,
     values,
     write_csv,
@@ -38,7 +37,9 @@ SHARES = (10, 25, 50, 100)
 CONTROLLER = "batch_per_noise_scale=0.25+smoothing=0.3"
 CONSTANT = "anneal_learning_rate=false"
 OF_8 = "minibatch_rule=size+minibatch_size=8"
+"""Minibatches of 8 samples, however long the rollout."""
 BY_COUNT = {"minibatch_rule": "count"}
+"""Said aloud, so that the sides stay what they were when a preset changes."""
 CONTROLLERS = ("constant-noise", "noise", "abs", "ramp")
 SECOND = ("small", "noise-small")
 """The second round: 8 samples a gradient step, or 5 % of the noise scale."""
@@ -95,10 +96,10 @@ BENCHES = (
 )
 
 
-def row_of(run, columns, fastest):
+def row_of(run, columns, reach):
     """One line of runs.csv: the outcome, and what the run had come to at each of the moments that count.
 
-    `fastest` is the cost of a step of the fastest side as a share of this one's; NaN where it was not measured.
+    `reach` is the share of its steps that it makes while the cheapest side makes all; NaN where no clock tells.
     """
     steps, returns = curve(run.metrics, "episode_return")
 
@@ -111,7 +112,7 @@ def row_of(run, columns, fastest):
     horizons = curve(run.metrics, "horizon")[1]
     return {
         **row,
-        "return_equal_time": return_after(fastest),
+        "return_equal_time": return_after(reach),
         "training_seconds": round(float(training_seconds(run.metrics)[1][-1]), 2),
         "first_horizon": int(horizons[0]),
         "middle_horizon": int(horizons[len(horizons) // 2]),
@@ -231,8 +232,7 @@ def make_runs(given, others):
     for seed in range(given.first_seed, given.first_seed + given.seeds):
         for bench in BENCHES:
             some = tuple(side for side in bench.sides if given.only is None or side.columns["variant"] in given.only)
-            command = [*replace(bench, sides=some).command(1, given.out), "--first-seed", str(seed), *others]
-            subprocess.run([sys.executable, "-m", *command], check=True)
+            start_bench([*replace(bench, sides=some).command(1, given.out), "--first-seed", str(seed), *others])
 
 
 def main():

@@ -19,20 +19,20 @@ def take_weights(learner: Learner, directory: str) -> None:
     state = learner.state_dict()
     with misfits_refused(directory, found[0]):
         trained = found[1]["learner"]["network"]
-        of_env = f"weights_from {directory}: its network, trained on {other['env']},"
-        _require_same_shapes(state["network"], trained, of_env)
+        subject = f"weights_from {directory}: its network, trained on {other['env']},"
+        _require_same_shapes(state["network"], trained, subject)
     state["network"] = trained
     if state.get("average") is not None:  # of recent weights, which are these alone
         state["average"] = {**state["average"], "network": trained}
     learner.load_state_dict(state)
 
 
-def _require_same_shapes(here: dict[str, Any], there: dict[str, Any], of_env: str) -> None:
+def _require_same_shapes(here: dict[str, Any], there: dict[str, Any], subject: str) -> None:
     shapes_here, shapes_there = ({name: list(value.shape) for name, value in each.items()} for each in (here, there))
     for name in (*shapes_here, *shapes_there):
         own, other = shapes_here.get(name, "missing"), shapes_there.get(name, "missing")
         if own != other:
             raise ConfigError(
-                f"{of_env} is another: {name} is {other} there and {own} here; "
+                f"{subject} is another: {name} is {other} there and {own} here; "
                 "the same env, algorithm and network options give the same"
             )
